@@ -70,24 +70,27 @@ impl<'t> Elaborator<'t> {
         if value.has_function() { Ok(value) } else { self.node(&value).map(Value::Node) }
     }
 
+    /// The one kind that nodes have, a set and a tuple that of tuples; `unlike` begins the mistake if they have none.
+    pub(super) fn one_kind(&mut self, nodes: &[NodeId], unlike: &str) -> Made<Kind> {
+        let mut all = Kind::Never;
+        for node in nodes {
+            let kind = self.kind_of(*node);
+            all = match all.join_containers(&kind) {
+                Some(joined) => joined,
+                None => return self.mistake(format!("{unlike} {all} and {kind}")),
+            };
+        }
+        Ok(all)
+    }
+
     /// A container of these nodes. Two values of different kinds are a pair.
     fn collected(&mut self, is_set: bool, mut nodes: Vec<NodeId>) -> Made<NodeId> {
         if let ([first, second], false) = (nodes.as_slice(), is_set) {
             let kind = Kind::pair(self.kind_of(*first), self.kind_of(*second));
             return self.emit(Opcode::Pair, &nodes, kind);
         }
-        let mut element = Kind::Never;
-        for node in &nodes {
-            let kind = self.kind_of(*node);
-            element = match element.join_containers(&kind) {
-                Some(joined) => joined,
-                None => {
-                    return self.mistake(format!(
-                        "a set or tuple has elements of one kind; here are {element} and {kind}"
-                    ));
-                }
-            };
-        }
+        let unlike = "a set or tuple has elements of one kind; here are";
+        let element = self.one_kind(&nodes, unlike)?;
         for node in &mut nodes {
             *node = self.convert(*node, &element)?;
         }

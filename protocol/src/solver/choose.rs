@@ -59,18 +59,7 @@ impl<'t> Elaborator<'t> {
         for value in &choice.values {
             nodes.push(self.node(value)?);
         }
-        let mut kind = Kind::Never;
-        for node in &nodes {
-            let other = self.kind_of(*node);
-            kind = match kind.join_containers(&other) {
-                Some(joined) => joined,
-                None => {
-                    return self.mistake(format!(
-                        "branch wants values of one kind; it gets {kind} and {other}"
-                    ));
-                }
-            };
-        }
+        let kind = self.one_kind(&nodes, "branch wants values of one kind; it gets")?;
         let mut made = None;
         for (at, node) in nodes.into_iter().enumerate().rev() {
             let node = self.convert(node, &kind)?;
