@@ -144,6 +144,14 @@ impl<'t> Elaborator<'t> {
         {
             return self.contained_in_pair(nodes[0], nodes[1]);
         }
+        if primitive.opcode == Opcode::Height
+            && Want::Piece.accept(self.builder.kind(nodes[0])).is_none()
+            && let Some(tuple) = Want::Tuple.accept(self.builder.kind(nodes[0]))
+        {
+            // Of a row too it is how many it has.
+            let tuple = self.convert(nodes[0], &tuple)?;
+            return self.emit(Opcode::Size, &[tuple], Kind::Number).map(Value::Node);
+        }
         for (at, (_, wants)) in primitive.parameters.iter().enumerate() {
             let Some(accepted) = wants.accept(self.builder.kind(nodes[at])) else {
                 let argument = Value::Node(nodes[at]);
@@ -154,6 +162,10 @@ impl<'t> Elaborator<'t> {
         }
         if let Some(other) = self.fit(primitive, nodes)? {
             return Ok(other);
+        }
+        if primitive.opcode == Opcode::Difference && nodes[0] == nodes[1] && self.is_set(nodes[0]) {
+            // Programs write the empty set so, and use it as one of any kind.
+            return self.blank(&Kind::set(Kind::Never)).map(Value::Node);
         }
         let mut kinds = [&Kind::Never; OPERANDS];
         kinds.iter_mut().zip(&*nodes).for_each(|(kind, node)| *kind = self.builder.kind(*node));

@@ -234,7 +234,7 @@ impl<'t> Elaborator<'t> {
     }
 
     /// Some value of a kind.
-    fn blank(&mut self, kind: &Kind) -> Made<NodeId> {
+    pub(super) fn blank(&mut self, kind: &Kind) -> Made<NodeId> {
         let vector = Constant::Vector([0, 0]);
         match kind {
             Kind::Flag => Ok(self.builder.constant(Constant::Flag(false))),
