@@ -194,11 +194,7 @@ impl<'t> Elaborator<'t> {
             Fit::SameElements => {
                 let (one, two) = (self.element(nodes[0])?, self.element(nodes[1])?);
                 let Some(joined) = one.join(&two) else {
-                    let (one, two) = (self.kind_of(nodes[0]), self.kind_of(nodes[1]));
-                    let name = primitive.name;
-                    return self.mistake(format!(
-                        "{name} wants containers of one kind of element; it gets {one} and {two}"
-                    ));
+                    return self.nothing_in_common(primitive, nodes).map(Some);
                 };
                 for node in nodes {
                     *node = self.with_elements(*node, &joined)?;
@@ -233,6 +229,24 @@ impl<'t> Elaborator<'t> {
         }
     }
 
+    /// What a primitive gives for two containers whose elements are of kinds that do not join.
+    fn nothing_in_common(&mut self, primitive: &Primitive, nodes: &[NodeId]) -> Made<Value<'t>> {
+        let [first, second] = [nodes[0], nodes[1]].map(|node| self.kind_of(node));
+        let elements = [self.element(nodes[0])?, self.element(nodes[1])?];
+        // Elements that are containers may be equal: if they are empty.
+        let is_apart = elements.iter().any(|kind| kind.element().is_none());
+        if is_apart && primitive.opcode == Opcode::Difference {
+            return Ok(Value::Node(nodes[0]));
+        }
+        if is_apart && primitive.opcode == Opcode::Intersection {
+            return self.blank(&first).map(Value::Node);
+        }
+        let name = primitive.name;
+        self.mistake(format!(
+            "{name} wants containers of one kind of element; it gets {first} and {second}"
+        ))
+    }
+
     fn element(&mut self, container: NodeId) -> Made<Kind> {
         self.builder.kind(container).element().cloned().ok_or(Halt::Noted)
     }
@@ -264,10 +278,29 @@ impl<'t> Elaborator<'t> {
         }
         let (one, two) = (self.node(&one)?, self.node(&two)?);
         let Some(kind) = self.kind_of(one).join(&self.kind_of(two)) else {
-            return Ok(self.constant(Constant::Flag(false)));
+            return self.both_empty(one, two);
         };
         let nodes = [self.convert(one, &kind)?, self.convert(two, &kind)?];
         self.emit(Opcode::Equality, &nodes, Kind::Flag).map(Value::Node)
+    }
+
+    /// Whether two values of kinds that do not join are equal: two sets or two tuples are if they are empty.
+    fn both_empty(&mut self, one: NodeId, two: NodeId) -> Made<Value<'t>> {
+        let kinds = [one, two].map(|node| Want::Container.accept(&self.kind_of(node)));
+        let [Some(first), Some(second)] = kinds else {
+            return Ok(self.constant(Constant::Flag(false)));
+        };
+        if matches!(first, Kind::Set(_)) != matches!(second, Kind::Set(_)) {
+            return Ok(self.constant(Constant::Flag(false)));
+        }
+        let mut sizes = [0; 2];
+        for (size, (node, kind)) in sizes.iter_mut().zip([(one, first), (two, second)]) {
+            let container = self.convert(node, &kind)?;
+            *size = self.emit(Opcode::Size, &[container], Kind::Number)?;
+        }
+        let both = self.emit(Opcode::Add, &sizes, Kind::Number)?;
+        let none = self.builder.constant(Constant::Number(0));
+        self.emit(Opcode::Equality, &[both, none], Kind::Flag).map(Value::Node)
     }
 
     /// Whether a value is a half of a pair whose halves are of different kinds.

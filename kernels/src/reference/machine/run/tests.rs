@@ -194,6 +194,17 @@ fn values_at_the_edges_are_those_of_python() {
             "(1, ())",
         ),
         ("O = astuple(index(I, (9, 9)), I)", "(None, ((0, 1, 0), (0, 1, 2), (0, 0, 2)))"),
+        ("O = equality(ofcolor(I, NINE), sizefilter(objects(I, T, F, T), TEN))", "True"),
+        ("O = equality(palette(I), asindices(I))", "False"),
+        ("O = equality(repeat(ONE, ZERO), totuple(sizefilter(objects(I, T, F, T), TEN)))", "True"),
+        ("O = equality(repeat(ONE, ZERO), ofcolor(I, NINE))", "False"),
+        ("O = equality(ulcorner(ofcolor(I, NINE)), repeat(I, ZERO))", "True"),
+        ("O = equality(TWO, UNITY)", "False"),
+        ("O = order(difference(palette(I), asindices(I)), identity)", "(0, 1, 2)"),
+        ("O = intersection(palette(I), asindices(I))", "frozenset()"),
+        ("x = palette(I)\nO = difference(x, x)", "frozenset()"),
+        ("x = palette(I)\nO = paint(I, branch(T, difference(x, x), asobject(I))) | height", "3"),
+        ("O = apply(height, I)", "(3, 3, 3)"),
     ];
     for (text, want) in cases {
         assert_eq!(run(text), want, "{text}");
