@@ -244,10 +244,11 @@ impl Core {
                 let request = (worker, models);
                 shared.spawner.send(request).expect("the spawner lives as long as the pool");
             }
-            Action::Stop { worker } if self.workers.contains_key(&worker) => {
-                self.with_link(worker, |link| link.send(&ToWorker::Stop));
-            }
-            Action::Stop { worker } => drop(self.doomed.insert(worker)),
+            Action::Stop { worker } => match self.workers.get(&worker) {
+                None => drop(self.doomed.insert(worker)),
+                Some(link) if !link.is_connected() => kill(worker, link),
+                Some(_) => self.with_link(worker, |link| link.send(&ToWorker::Stop)),
+            },
             Action::Tell(news) => self.tell_successor(&FromPredecessor::Job(news)),
             Action::Withdraw { worker, attempt } => {
                 self.with_link(worker, |link| link.cancel(attempt));

@@ -231,6 +231,11 @@ impl Link {
         self.send(&ToWorker::Forget { arenas })
     }
 
+    /// Whether it can be sent anything.
+    pub(super) fn is_connected(&self) -> bool {
+        self.channel.is_some()
+    }
+
     pub(super) fn send(&self, message: &impl Serialize) -> Result<(), LinkError> {
         let channel = self.channel.as_ref();
         let channel = channel.ok_or_else(|| LinkError::stuck("it has not connected yet"))?;

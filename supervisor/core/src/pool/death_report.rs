@@ -22,6 +22,9 @@ use super::slots::Slot;
 use crate::action::Action;
 use crate::event::{Exit, ExitStatus, Timestamp};
 
+/// What the shell sends to end a process.
+const SIGKILL: ExitStatus = ExitStatus::Signal(9);
+
 /// Attempts that a report lists; it only counts the others.
 pub const ATTEMPTS_LISTED_MAX: usize = 16;
 
@@ -138,8 +141,11 @@ impl Pool {
         let was_asked = process.is_stopping() || self.groups[worker.group].is_leaving();
         let killed = process.killed().map(|killed| killed.reason);
         let killed = killed.filter(|&reason| reason != KillReason::BeaconLost);
+        // One that has not connected cannot be asked to end.
+        let is_cut_short = process.is_stopping() && process.took_start().is_none();
         let is_expected = killed == Some(KillReason::Leaving)
-            || (was_asked && exit.status == ExitStatus::Code(exit_code::OK));
+            || (was_asked && exit.status == ExitStatus::Code(exit_code::OK))
+            || (is_cut_short && exit.status == SIGKILL);
         let lived = process.lived(now);
         // An earlier report is about another process.
         let longest = self.config.incident_window.min(lived);

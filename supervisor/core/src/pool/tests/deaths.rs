@@ -151,6 +151,12 @@ fn an_end_on_request_is_expected_and_any_other_during_a_drain_is_not() {
     }
     let mut rig = Rig::new(1);
     assert!(!death(&mut rig, 0, ExitStatus::Code(0)).is_expected, "it was not told to end");
+    for (status, is_expected) in [(SIGKILL, true), (SIGSEGV, false)] {
+        let mut rig = Rig::starting(1, |_| {});
+        rig.tell(Event::DrainRequested);
+        let told = death(&mut rig, 0, status);
+        assert_eq!(told.is_expected, is_expected, "it had not started: {status:?}");
+    }
 }
 
 #[test]
