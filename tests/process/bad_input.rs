@@ -123,7 +123,9 @@ fn swapped_arguments_are_corrected() {
         .arg("rot90 | trim")
         .run()
         .complains(2, &[&swapped, &format!("'rot90 | trim' {tasks}")]);
-    run(&tasks).arg(data("grids.json")).run().complains(2, &[&swapped, "PROGRAM", "$(cat FILE)"]);
+    run(&tasks).arg(data("grids.json")).run().complains(2, &[&swapped, "PROGRAM", "--program"]);
+    run("nope.py").arg(data("grids.json")).run().complains(2, &["there is no file `nope.py`"]);
+    gridpool(["compile", "nope.py"]).run().complains(2, &["there is no file `nope.py`"]);
     let dash = "`-` is standard input, not a program: write the program first, ";
     run("-").arg("rot90").stdin("[[[1]]]").run().complains(2, &[dash, "'rot90' -"]);
     run("-").stdin("[[[1]]]").run().complains(2, &[dash, "PROGRAM -"]);

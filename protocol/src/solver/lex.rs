@@ -46,6 +46,11 @@ fn signs(text: &[u8]) -> Option<&'static str> {
     })
 }
 
+/// A character of a hole's name and its kind, `?a:color`.
+fn is_of_hole(next: char) -> bool {
+    next.is_ascii_alphanumeric() || matches!(next, '?' | '_' | ':')
+}
+
 /// Bytes of the word, or of the number, at the start of a text.
 fn word_length(text: &str) -> usize {
     let is_ascii = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -188,6 +193,14 @@ impl<'t> Lexer<'t> {
             let mistake = Mistake::new(self.at..self.at + fence.len(), "a program has no fences");
             self.at += fence.len();
             return Err(Refused::new(mistake.with_help("leave this line out"), None));
+        }
+        if next == '?' {
+            let length = rest.find(|next| !is_of_hole(next)).unwrap_or(rest.len());
+            let hole = self.at..self.at + length;
+            self.at = hole.end;
+            let mistake = Mistake::new(hole, "a program that runs by itself has no holes");
+            let mistake = mistake.with_help("`gridpool search` runs templates with holes");
+            return Err(Refused::value(mistake));
         }
         let span = self.at..self.at + next.len_utf8();
         self.at = span.end;

@@ -225,6 +225,9 @@ fn compiled<T>(
     Ok(take(text, Compiled { code, spans, lines, nodes, holes }))
 }
 
+/// Statements that are named to who asks for one that is not there.
+const NAMES_SHOWN_MAX: usize = 8;
+
 /// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this
 /// line. What stands behind the statement is left out.
 ///
@@ -244,7 +247,8 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
     };
     let Some(statement) = body.iter().rfind(is_it) else {
         let message = format!("there is no statement `{until}`");
-        let help = "name a statement, as x3, or its line";
+        let names: Vec<_> = body.iter().filter_map(|of| of.name).take(NAMES_SHOWN_MAX).collect();
+        let help = format!("name a statement, or its line; the first are {}", names.join(", "));
         return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
     };
     let (_, start) = mistake::line_of(text, statement.span.start);

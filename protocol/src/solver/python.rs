@@ -138,6 +138,7 @@ mod tests {
             ("O = add(1, −2)", "write `-`"),
             ("O = rot90\u{200b}(I)", "U+200B is not in the language"),
             ("O = rot\0(I)", "U+0000"),
+            ("O = replace(I, ?a:color, 3)", "`gridpool search` runs templates"),
             ("```python\nO = I", "leave this line out"),
             ("O = ofcolor(I, 1) | ofcolor(I, 2)", "write combine(a, b)"),
             ("O = len(I)", "write size(container)"),

@@ -257,7 +257,9 @@ fn a_statement_can_be_made_the_result() {
     assert_eq!(kind("x1"), "a set of objects");
     assert_eq!((kind("x2"), kind("3")), ("a number".to_owned(), "a number".to_owned()));
     assert_eq!(kind("4"), "a grid");
-    assert!(traced(text, "x9").unwrap_err().to_string().contains("there is no statement `x9`"));
+    let unknown = traced(text, "x9").unwrap_err().to_string();
+    assert!(unknown.contains("there is no statement `x9`"), "{unknown}");
+    assert!(unknown.contains("the first are x1, x2"), "{unknown}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use gridpool_protocol::program::Ties;
 use serde_json::json;
 
 use super::error::CommandError;
+use super::misplaced;
 use super::program::{FileName, ProgramText};
 use super::say_json;
 use super::search::programs::{BadLines, Programs};
@@ -55,6 +56,9 @@ impl Sources {
     fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
         if Path::new(named).is_file() {
             return self.file(Path::new(named));
+        }
+        if let Some(missing) = misplaced::missing(named) {
+            return Err(missing);
         }
         let ProgramText { text, .. } = ProgramText::of(named)?;
         let definition = named.starts_with('@').then(|| FileName::of(Path::new(named)).definition);

@@ -12,7 +12,7 @@ use super::input::InputError;
 /// The error of a program that does not compile; it may be a file.
 pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> CommandError {
     let Some(kind) = kind_of(Path::new(text)) else {
-        return CommandError::Program(error);
+        return missing(text).unwrap_or(CommandError::Program(error));
     };
     let program = inputs.iter().filter_map(|input| input.to_str()).find(|text| is_program(text));
     CommandError::Misplaced(match program {
@@ -20,9 +20,19 @@ pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> Co
             "`{text}` is {kind}, not a program: write the program first, '{program}' {text}"
         ),
         None => format!(
-            "`{text}` is {kind}, not a program: write the program first, PROGRAM {text}; for a program in \
-             a file write \"$(cat FILE)\""
+            "`{text}` is {kind}, not a program: write the program first, PROGRAM {text}; a program \
+             in a file is `--program {text}`, and one definition of it `@{text}:NAME`"
         ),
+    })
+}
+
+/// The error of a text that looks like the name of a file; `None` if it does not, or the file is there.
+pub(super) fn missing(text: &str) -> Option<CommandError> {
+    let is_word = !text.contains(|next: char| next.is_whitespace() || "()|=".contains(next));
+    let path = Path::new(text);
+    let is_missing = is_word && path.extension().is_some() && kind_of(path).is_none();
+    is_missing.then(|| {
+        CommandError::Misplaced(format!("there is no file `{text}`, and it is no program either"))
     })
 }
 

@@ -47,8 +47,8 @@ pub(super) struct SearchFlags {
     /// `replace(I, ?a:color, ?b:color)`. In its place, `"bytecode"` is what `gridpool compile` printed.
     #[arg(long, value_name = "FILE")]
     programs: PathBuf,
-    /// ARC task files or directories of them; repeat for more.
-    #[arg(long, value_name = "PATH", required = true)]
+    /// ARC task files or directories of them.
+    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
     tasks: Vec<PathBuf>,
     /// Which pairs of a task count: train, or all that have an output.
     #[arg(long, value_enum, default_value_t)]

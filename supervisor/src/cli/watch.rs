@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Which job to follow.
 #[derive(Debug, Args)]
 pub(super) struct WatchFlags {
-    /// Its number (`job17`) or its client's key, as `gridpool status` and receipts name it.
+    /// Its number (`job17`) or its client's key, as receipts and `gridpool jobs` name it.
     #[arg(value_parser = parse_job)]
     job: JobSelector,
     /// Print one JSON document, at the end: the job's receipt.
