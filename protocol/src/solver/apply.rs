@@ -142,7 +142,7 @@ impl<'t> Elaborator<'t> {
         Ok((node, element))
     }
 
-    pub(super) fn is_set(&self, node: NodeId) -> bool {
+    fn is_set(&self, node: NodeId) -> bool {
         matches!(self.builder.kind(node), Kind::Set(_))
     }
 

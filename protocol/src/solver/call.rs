@@ -163,10 +163,6 @@ impl<'t> Elaborator<'t> {
         if let Some(other) = self.fit(primitive, nodes)? {
             return Ok(other);
         }
-        if primitive.opcode == Opcode::Difference && nodes[0] == nodes[1] && self.is_set(nodes[0]) {
-            // Programs write the empty set so, and use it as one of any kind.
-            return self.blank(&Kind::set(Kind::Never)).map(Value::Node);
-        }
         let mut kinds = [&Kind::Never; OPERANDS];
         kinds.iter_mut().zip(&*nodes).for_each(|(kind, node)| *kind = self.builder.kind(*node));
         let Some(kind) = primitive.gives_accepted(&kinds[..want]) else {
