@@ -28,7 +28,8 @@ pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> Co
 
 /// The error of a text that looks like the name of a file; `None` if it does not, or the file is there.
 pub(super) fn missing(text: &str) -> Option<CommandError> {
-    let is_word = !text.contains(|next: char| next.is_whitespace() || "()|=".contains(next));
+    let is_word = !text.contains(|next: char| next.is_whitespace() || "()|=".contains(next))
+        && !text.starts_with('@');
     let path = Path::new(text);
     let is_missing = is_word && path.extension().is_some() && kind_of(path).is_none();
     is_missing.then(|| {

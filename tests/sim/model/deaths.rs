@@ -56,8 +56,11 @@ impl Model {
             slot.state,
             State::Killed { why: Why::Leaving, .. } | State::Unkillable { why: Why::Leaving }
         );
-        let is_told_to =
-            matches!(slot.state, State::Stopping { .. }) || self.is_ending(worker.group);
+        let is_stopping = matches!(slot.state, State::Stopping { .. });
+        let is_told_to = is_stopping || self.is_ending(worker.group);
+        // The shell kills one that it cannot tell yet.
+        let is_cut_short =
+            is_stopping && slot.took_start.is_none() && exit.status == ExitStatus::Signal(9);
         let is_well = exit.status == ExitStatus::Code(exit_code::OK);
         let waits = |(position, sent): (usize, &super::outstanding::Dispatch)| {
             let attempts = sent.attempts.iter().map(|sent| sent.attempt);
@@ -69,7 +72,7 @@ impl Model {
         self.dying = Some(Dying {
             at,
             worker,
-            is_expected: is_killed || (is_told_to && is_well),
+            is_expected: is_killed || (is_told_to && is_well) || is_cut_short,
             killed: slot.reason.filter(|&reason| reason != KillReason::BeaconLost),
             was_ready: slot.was_ready,
             lived,
