@@ -198,7 +198,7 @@ impl<'t> Lexer<'t> {
             let length = rest.find(|next| !is_of_hole(next)).unwrap_or(rest.len());
             let hole = self.at..self.at + length;
             self.at = hole.end;
-            let mistake = Mistake::new(hole, "a program that runs by itself has no holes");
+            let mistake = Mistake::new(hole, "only a template has holes");
             let mistake = mistake.with_help("`gridpool search` runs templates with holes");
             return Err(Refused::value(mistake));
         }

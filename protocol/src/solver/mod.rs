@@ -248,7 +248,10 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
     let Some(statement) = body.iter().rfind(is_it) else {
         let message = format!("there is no statement `{until}`");
         let names: Vec<_> = body.iter().filter_map(|of| of.name).take(NAMES_SHOWN_MAX).collect();
-        let help = format!("name a statement, or its line; the first are {}", names.join(", "));
+        let help = match names.as_slice() {
+            [] => "none has a name here: write its line".to_owned(),
+            names => format!("name a statement, or its line; the first are {}", names.join(", ")),
+        };
         return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
     };
     let (_, start) = mistake::line_of(text, statement.span.start);

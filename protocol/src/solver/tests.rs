@@ -258,6 +258,8 @@ fn a_statement_can_be_made_the_result() {
     let unknown = traced(text, "x9").unwrap_err().to_string();
     assert!(unknown.contains("there is no statement `x9`"), "{unknown}");
     assert!(unknown.contains("the first are x1, x2"), "{unknown}");
+    let unnamed = traced("rot90(I)", "x9").unwrap_err().to_string();
+    assert!(unnamed.contains("none has a name here: write its line"), "{unnamed}");
 }
 
 #[test]

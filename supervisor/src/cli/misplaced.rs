@@ -21,7 +21,7 @@ pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> Co
         ),
         None => format!(
             "`{text}` is {kind}, not a program: write the program first, PROGRAM {text}; a program \
-             in a file is `--program {text}`, and one definition of it `@{text}:NAME`"
+             in a file is `--program FILE`, and one definition of it `@FILE:NAME`"
         ),
     })
 }
