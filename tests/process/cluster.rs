@@ -26,7 +26,6 @@ use gridpool_client::{
     Client, ClientError, Handle, Job, JobKey, NatsOptions, Priority, Program, Refusal, Ties,
     Verdict,
 };
-use gridpool_ipc::clock;
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_nats::{Cluster, ClusterStatus, Patience, Sender};
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -35,7 +34,6 @@ use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
 use gridpool_protocol::status::NatsStatus;
 use gridpool_tests::oracle::samples::random_grids;
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::command::gridpool;
@@ -44,7 +42,7 @@ use crate::pool::{Pool, Setup, cpu};
 use crate::raw::inline;
 use crate::traces::collector::{Answers, Collector};
 use crate::traces::{SAMPLED, TRACE};
-use crate::wait::{TIMEOUT, eventually, eventually_so, pause};
+use crate::wait::{TIMEOUT, eventually, pause};
 use servers::{Servers, are_there};
 
 /// How long servers are silent: longer than one request waits for its answer.
@@ -276,13 +274,9 @@ fn a_host_that_is_killed_or_drained_loses_no_job() {
     let drained = host(&servers, "drained", "").limits("").start();
     drained.stop("cpu0");
     counts(&drained, "taken", |jobs| jobs >= 6);
-    // It cannot finish them, and gives them back as it ends.
-    drained.signal(Signal::SIGTERM);
-    let later = clock::now() + Duration::from_secs(1);
     let last = serving(&servers, "last", "");
-    // Sooner it would not count.
-    eventually_so("a second to pass", || clock::now() >= later);
-    drained.signal(Signal::SIGTERM);
+    // It cannot finish them, and gives them back as it ends.
+    drained.signal_twice();
     for (handle, grids) in handles.into_iter().zip(&batches) {
         let answer = answer(handle);
         is_right(&answer, PROGRAM, grids);

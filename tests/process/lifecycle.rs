@@ -129,11 +129,7 @@ fn a_second_signal_a_second_later_stops_at_once() {
     let client = pool.client();
     let jobs = [submit(&client, small_job(1)), submit(&client, large_job(2))];
     pool.until_busy("cpu0");
-    pool.signal(Signal::SIGTERM);
-    pool.until_status("the pool to drain", |status| status.supervisor.draining);
-    let later = clock::now() + Duration::from_secs(1);
-    eventually_so("a second to pass", || clock::now() >= later);
-    pool.signal(Signal::SIGTERM);
+    pool.signal_twice();
     for job in jobs {
         let answer = answer(job);
         assert_eq!(answer.verdict(), Verdict::Cancelled);

@@ -5,8 +5,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use std::time::Duration;
 
 use gridpool_client::{Client, WorkerSelector};
+use gridpool_ipc::clock;
 use gridpool_protocol::status::{Status, WorkerState, WorkerStatus};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -15,7 +17,7 @@ use crate::binaries;
 use crate::command::{Cli, gridpool};
 use crate::jobs::serves;
 use crate::processes::{Process, arenas, descriptors, go_on, signal, stop, threads};
-use crate::wait::{eventually, within};
+use crate::wait::{eventually, eventually_so, within};
 
 /// No worker is taken for hung and none is passed over because it is silent: a test may stop one for
 /// as long as it likes.
@@ -385,6 +387,15 @@ impl Pool {
     /// Sends the supervisor a signal.
     pub(crate) fn signal(&self, number: Signal) {
         signal(self.supervisor.pid(), number);
+    }
+
+    /// Asks for a drain by a signal, and for a stop at once by another, which counts from a second later on.
+    pub(crate) fn signal_twice(&self) {
+        self.signal(Signal::SIGTERM);
+        self.until_status("the pool to drain", |status| status.supervisor.draining);
+        let later = clock::now() + Duration::from_secs(1);
+        eventually_so("a second to pass", || clock::now() >= later);
+        self.signal(Signal::SIGTERM);
     }
 
     /// Waits for the supervisor's end by itself, which must be a good one; gives what is needed to start another.

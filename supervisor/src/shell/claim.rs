@@ -3,12 +3,13 @@
 //! taken the name since.
 
 mod admit;
+mod open;
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use gridpool_ipc::{socket, trust};
@@ -17,6 +18,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::given::{Given, GivenError};
+use open::open;
 
 mod error;
 #[cfg(test)]
@@ -420,26 +422,4 @@ fn claim_with(
     let (path, is_given) = (path.to_owned(), socket.is_kept);
     let name = SocketName { path, is_given, socket, lock, locked, folder };
     Ok(Claim { listener, name })
-}
-
-/// Opens a socket. The lock is held, so one of ours that nothing serves was left by a supervisor that was killed.
-fn open(path: &Path, name: PathBuf) -> Result<(UnixListener, OwnFile), ListenError> {
-    match fs::symlink_metadata(&name) {
-        Ok(meta) if meta.file_type().is_socket() => {
-            let is_served = || UnixStream::connect(&name).is_ok();
-            if meta.uid() != geteuid().as_raw() || is_served() {
-                return Err(ListenError::Served(path.to_owned()));
-            }
-            fs::remove_file(&name).map_err(failed(path, "the old socket cannot be removed"))?;
-        }
-        Ok(_) => return Err(ListenError::NotSocket(path.to_owned())),
-        Err(_) => {}
-    }
-    let listener =
-        UnixListener::bind(&name).map_err(failed(path, "the socket cannot be opened"))?;
-    let private = fs::Permissions::from_mode(0o600);
-    fs::set_permissions(&name, private)
-        .map_err(failed(path, "the socket cannot be made private"))?;
-    let socket = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"))?;
-    Ok((listener, socket))
 }

@@ -121,11 +121,7 @@ fn a_host_that_gives_jobs_back_is_no_evidence_against_them() {
     let mut pool = first;
     for name in ["two", "three", "four"] {
         counts(&pool, "running", |jobs| jobs >= 1);
-        pool.signal(Signal::SIGTERM);
-        pool.until_status("the pool to drain", |status| status.supervisor.draining);
-        let later = clock::now() + Duration::from_secs(1);
-        eventually_so("a second to pass", || clock::now() >= later);
-        pool.signal(Signal::SIGTERM);
+        pool.signal_twice();
         pool.ended();
         pool = host(&servers, name, "deliveries_max = 1").start();
         pool.stop("cpu0");

@@ -1,6 +1,9 @@
 //! Folders, locks and names that are planted, lost or taken by another pool.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
+use std::sync::Barrier;
+use std::thread;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -206,4 +209,38 @@ fn a_socket_that_is_given_and_lies_elsewhere_is_named_whatever_is_at_the_path() 
         assert!(matches!(said, ListenError::Given(GivenError::Elsewhere { .. })), "{said}");
         fs::remove_file(&path).unwrap();
     }
+}
+
+#[test]
+fn whoever_finds_the_socket_can_connect() {
+    const TIMES: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let turn = Barrier::new(2);
+    let connect = || loop {
+        match UnixStream::connect(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            connected => return connected.map(drop),
+        }
+    };
+    thread::scope(|scope| {
+        let found = scope.spawn(|| {
+            let once = |_| {
+                turn.wait();
+                let connected = connect();
+                turn.wait();
+                connected
+            };
+            (0..TIMES).map(once).collect::<Vec<_>>()
+        });
+        for _ in 0..TIMES {
+            turn.wait();
+            let claimed = claim(&path);
+            turn.wait();
+            drop(claimed.unwrap());
+        }
+        for connected in found.join().unwrap() {
+            connected.unwrap();
+        }
+    });
 }
