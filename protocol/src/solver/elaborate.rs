@@ -85,6 +85,7 @@ pub(super) fn elaborate<'t>(
     for statement in body {
         match elaborator.statement(&mut names, statement) {
             Ok(value) => {
+                mistakes.extend(statement.lost(body));
                 let is_result = statement.name.is_none_or(|name| name == "O");
                 let mut nodes = Vec::new();
                 value.nodes(&mut |node| nodes.push(node));
@@ -418,6 +419,9 @@ impl<'t> Elaborator<'t> {
             self.count()?;
             let value = self.statement(&mut names, statement)?;
             last = Some(value);
+            if let Some(mistake) = statement.lost(&definition.body) {
+                return Err(Halt::Mistake(Box::new(mistake)));
+            }
             if statement.name.is_none() {
                 break;
             }

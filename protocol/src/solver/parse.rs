@@ -273,6 +273,7 @@ impl<'t> Parser<'t> {
     }
 
     fn statement(&mut self, start: usize) -> Parsed<Statement<'t>> {
+        let is_returned = self.is_word("return");
         let name = match (self.next(), self.second.token) {
             (Token::Word("return"), _) => {
                 self.advance();
@@ -295,7 +296,7 @@ impl<'t> Parser<'t> {
         };
         let value = self.expression()?;
         let span = start..value.span.end;
-        Ok(Statement { name, value, span })
+        Ok(Statement { name, is_returned, value, span })
     }
 
     fn word(&mut self, what: &str) -> Parsed<&'t str> {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::mistake::Mistake;
+
 /// An expression and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expression<'t> {
@@ -34,12 +36,24 @@ pub(super) struct Argument<'t> {
     pub(super) value: Expression<'t>,
 }
 
-/// `name = value`, or `return value` without a name.
+/// `name = value`, or a value without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement<'t> {
     pub(super) name: Option<&'t str>,
+    /// `return` stands before the value.
+    pub(super) is_returned: bool,
     pub(super) value: Expression<'t>,
     pub(super) span: Range<usize>,
+}
+
+impl Statement<'_> {
+    /// The mistake of a value in a body that goes on behind it: it would be the result, and in Python it is nothing.
+    pub(super) fn lost(&self, body: &[Self]) -> Option<Mistake> {
+        let is_last = body.last().is_none_or(|last| std::ptr::eq(last, self));
+        let is_lost = self.name.is_none() && !self.is_returned && !is_last;
+        let help = "write `NAME = …` to use it below, or `return …` to end with it";
+        is_lost.then(|| Mistake::new(self.span.clone(), "nothing takes this value").with_help(help))
+    }
 }
 
 /// A function of the text.

@@ -191,6 +191,14 @@ fn mistakes_say_where_what_and_what_instead() {
         ("def f(I):", &["the program has no statement"]),
         ("O = 99999999999", &["not a number of 32 bits"]),
         ("O = replace(I, replacee=ONE, colour=TWO)", &["there is no argument `colour`"]),
+        (
+            "O = rot90(I)\nhmirror(O)\nO = vmirror(O)",
+            &["line 2, column 1: nothing takes this value", "`return …` to end with it"],
+        ),
+        (
+            "def f(I):\n  returned = rot90\n  returned(I)\n  return I",
+            &["line 3, column 3: nothing takes this value"],
+        ),
         ("O = 'text'\nreturn I", &["there are no strings in the language"]),
     ];
     for (text, wants) in cases {
