@@ -304,7 +304,7 @@ fn faults(status: &Status) -> Vec<String> {
         lines.push("the GPU monitor is not running".to_owned());
     }
     if let Some(http) = status.http.as_ref().filter(|http| !http.up) {
-        lines.push(format!("{} is not served at the moment", http.url()));
+        lines.push(format!("{}: not served at the moment", http.url()));
     }
     if status.supervisor.cuda_mapped {
         lines.push("libcuda is mapped into the supervisor, a fault".to_owned());

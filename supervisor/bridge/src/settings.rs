@@ -18,7 +18,7 @@ pub struct BridgeSettings {
     pub machine: String,
     /// The pool's process id.
     pub pid: u32,
-    /// Jobs that it may have at a time; `None` for 8 for each device.
+    /// Jobs that it may have at a time; `None` for 8 for each device, 64 at most.
     pub under_way_max: Option<u32>,
     /// Deliveries after which a job without a result runs alone.
     pub deliveries_max: u32,

@@ -14,8 +14,7 @@ use super::flags::ServeFlags;
 use super::variables::UnreadVariable;
 use super::{columns, print, say, say_json, text};
 use crate::config::{
-    Checked, DeviceSelection, HttpAddress, LimitValue, Origin, Settings, check_file, list_limits,
-    nats,
+    Checked, DeviceSelection, HttpAddress, Origin, Settings, check_file, list_limits, nats,
 };
 
 #[derive(Debug, Subcommand)]
@@ -131,11 +130,9 @@ impl SettingsDocument {
             Setting { name, value, origin, section: Section::Nats, instead: when_not_set(key) }
         }));
         all.extend(list_limits(&settings.limits).into_iter().map(|limit| {
-            let LimitValue { name, value, is_time } = limit;
-            let origin = settings.origins.of(&format!("limits.{name}")).clone();
-            let unit = if is_time { "_ms" } else { "" };
-            let name = format!("limits.{name}{unit}");
-            Setting { name, value: json!(value), origin, section: Section::Limits, instead: "" }
+            let origin = settings.origins.of(&format!("limits.{}", limit.name)).clone();
+            let value = json!(limit.value);
+            Setting { name: limit.key(), value, origin, section: Section::Limits, instead: "" }
         }));
         let changed = settings.policy.rules().into_iter().filter(|rule| rule.configured);
         all.extend(changed.map(|rule| {
@@ -219,7 +216,7 @@ fn when_not_set(name: &str) -> &'static str {
         "credentials" => "none: the user of the address, if it has one",
         "ca" => "none: the system's",
         "cert" | "key" => "none: the servers get no certificate",
-        "under_way_max" => "none: 8 for each device",
+        "under_way_max" => "none: 8 for each device, 64 at most",
         "http_tokens" => "none: no token is asked for",
         "http_cert" | "http_key" => "none: no TLS",
         "http_group" => "none: your user and root",

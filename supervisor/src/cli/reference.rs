@@ -132,7 +132,7 @@ fn the_generated_settings_match_the_code() {
         let flag = argument.get_long().expect("it has a name");
         [format!("`{name}`"), format!("`--{flag}`"), help]
     };
-    let names = "devices socket worker_bin http http_host http_origin http_tokens http_cert http_key http_group \
+    let names = "devices socket worker_bin http grpc http_host http_origin http_tokens http_cert http_key http_group \
                  insecure access_log shared_memory trace trace_sample allow_chaos model_repository repository \
                  onnxruntime sandbox sandbox_write socket_group socket_mode operators state_dir capsules";
     let rows = names.split_whitespace().map(row);

@@ -137,7 +137,7 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
 fn differences(one: &Settings, other: &Settings) -> Vec<String> {
     let limits = list_limits(&one.limits).into_iter().zip(list_limits(&other.limits));
     let limits = limits.filter(|(one, other)| one != other);
-    let limits = limits.map(|(limit, _)| format!("limits.{}", limit.name));
+    let limits = limits.map(|(limit, _)| limit.key());
     let others = [
         ("devices", one.devices == other.devices),
         ("socket", one.socket == other.socket),

@@ -176,7 +176,7 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
         let HttpStatus { pid, up, restarts, .. } = http;
         let is =
             if *up { format!("served by pid {pid}") } else { "not served at the moment".into() };
-        writeln!(out, "{} is {is}; the gateway has restarted {restarts} times", http.url())?;
+        writeln!(out, "{}: {is}; the gateway has restarted {restarts} times", http.url())?;
     }
     if let Some(nats) = &status.nats {
         writeln!(out, "{}", cluster(nats))?;

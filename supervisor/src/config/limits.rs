@@ -184,6 +184,14 @@ pub struct LimitValue {
     pub is_time: bool,
 }
 
+impl LimitValue {
+    /// The setting whose number it is.
+    pub fn key(&self) -> String {
+        let unit = if self.is_time { "_ms" } else { "" };
+        format!("limits.{}{unit}", self.name)
+    }
+}
+
 /// Two limits that contradict each other.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Clash {

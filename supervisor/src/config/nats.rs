@@ -377,7 +377,8 @@ pub(crate) fn rows() -> Vec<[String; 4]> {
         [format!("`{name}`"), "a text in quotes".to_owned(), default.to_owned(), says.to_owned()]
     });
     let numbers = NUMBERS.map(|Number { name, least, most, says, get, .. }| {
-        let default = get(&usual).map_or_else(|| "8 for each device".to_owned(), |n| n.to_string());
+        let default = get(&usual)
+            .map_or_else(|| "8 for each device, 64 at most".to_owned(), |n| n.to_string());
         [format!("`{name}`"), format!("{least} to {most}"), default, says.to_owned()]
     });
     texts.into_iter().chain(numbers).collect()

@@ -28,7 +28,7 @@ fn the_status_and_the_log_name_the_address() {
     assert_eq!(status["http"]["restarts"], 0);
     assert!(pool.log().contains(&format!("HTTP address={address}")), "{}", pool.log());
     let text = pool.cli(&["status"]).run().output();
-    assert!(text.contains(&format!("http://{address} is served by pid {pid}")), "{text}");
+    assert!(text.contains(&format!("http://{address}: served by pid {pid}")), "{text}");
     assert!(!maps(pid).contains("libcuda"));
     assert!(!maps(pool.supervisor.pid()).contains("libcuda"));
 }

@@ -25,7 +25,8 @@ pub(super) fn open(path: &Path, name: PathBuf) -> Result<(UnixListener, OwnFile)
     Ok((listener, socket))
 }
 
-/// Removes an old socket. The lock is held, so one of ours that nothing serves was left by a supervisor that was killed.
+/// Removes an old socket. The lock is held, so one of ours that nothing serves was left by a supervisor that was
+/// killed.
 fn clear(path: &Path, name: &Path) -> Result<(), ListenError> {
     match fs::symlink_metadata(name) {
         Ok(meta) if meta.file_type().is_socket() => {

@@ -23,7 +23,7 @@ fn grpc_is_served_alone_at_a_unix_socket_that_only_we_may_use() {
     is_turned(&answer);
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     let status = pool.cli(&["status"]).run().output();
-    assert!(status.contains(&format!("unix:{} is served by pid", path.display())), "{status}");
+    assert!(status.contains(&format!("unix:{}: served by pid", path.display())), "{status}");
     assert_eq!(http(&pool).address, "", "there is no HTTP");
     if is_root() {
         // Even if someone opens its mode.
