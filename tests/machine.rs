@@ -8,6 +8,8 @@
 
 #[path = "machine/search.rs"]
 mod search;
+#[path = "machine/sets.rs"]
+mod sets;
 #[path = "machine/template.rs"]
 mod template;
 

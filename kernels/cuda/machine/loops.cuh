@@ -123,22 +123,27 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, const Ins
             turn.key = word;
         }
     } else {
-        if (op != OP_ORDER && op != OP_ITERATE) {
-            const u32 weight = second.x + (is_block ? m.weight(word) : 1);
-            if (weight > WEIGHT_MAX) {
-                m.fail(OVERFLOW);
-            }
-            turn.weight = weight;
-        }
-        if (is_block && m.error == FINE) {
-            word = kept_value(m, machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word);
+        const bool weighs = op != OP_ORDER && op != OP_ITERATE;
+        const u32 weight = weighs ? second.x + (is_block ? m.weight(word) : 1) : 0;
+        if (weight > WEIGHT_MAX) {
+            hand_over(m, machine);
+            collect_once(machine, begins, kind, word);
+            take_back(machine, m);
             left = m.top;
-        }
-        if (op == OP_ITERATE) {
-            turn.element = word;
-        } else if (m.error == FINE) {
-            m.put(list, of_class, count, word);
-            turn.count = count + 1;
+        } else {
+            if (weighs) {
+                turn.weight = weight;
+            }
+            if (is_block) {
+                word = kept_value(m, machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word);
+                left = m.top;
+            }
+            if (op == OP_ITERATE) {
+                turn.element = word;
+            } else if (m.error == FINE) {
+                m.put(list, of_class, count, word);
+                turn.count = count + 1;
+            }
         }
     }
     if (m.error) {

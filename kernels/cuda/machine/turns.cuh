@@ -300,3 +300,79 @@ __device__ __noinline__ bool is_better(Machine &m, u32 kind, Word key, Word kept
     }
     return compare_keys(m, kind, key, kept) == (greatest ? 1 : -1);
 }
+
+// Collects a body's value once all together weigh too much. Those of a set go into canonical order, each once, and so
+// does all that comes behind; `best` is what they weigh. The loop at `at` comes here in each turn from then on, as its
+// `weight` stays as high. Sets `m.top` behind what is kept.
+__device__ __noinline__ void collect_once(Machine &m, u32 at, u32 kind, Word value) {
+    Turn &turn = turn_at(m, m.frame);
+    const u32 list = turn.list, of_class = turn.of_class, floor = turn.floor, began = turn.has_best;
+    u32 count = turn.count, weight = u32(turn.best);
+    if (!m.is_set(instruction_at(m, at).kind_to)) {
+        m.fail(OVERFLOW);
+        return;
+    }
+    if (!began) {
+        sort_list(m, list, kind, of_class, count);
+        if (m.error) {
+            return;
+        }
+        count = drop_equals(m, list, kind, of_class, count);
+        u32 mine = 0;
+#pragma unroll 1
+        for (u32 place = lane(); place < count; place += LANES) {
+            const Value known = {of_class == OF_DOUBLES ? m.doubles(list)[place] : m.words(list)[place], kind};
+            mine += weight_of(m, known);
+        }
+        weight = 1 + u32(sum_of_warp(i32(mine)));
+    }
+    m.mem[list] = of_class << 24 | count;
+    __syncwarp();
+    // How many come before the value. Each lane looks at one of them, and the first lanes find that they do.
+    u32 place = 0, end = count;
+#pragma unroll 1
+    while (place < end) {
+        const u32 stride = (end - place + LANES - 1) / LANES, mine = place + stride * lane();
+        const bool comes = mine < end && compare(m, kind, m.element(list, mine), value) < 0;
+        const u32 found = __popc(__ballot_sync(ALL_LANES, comes));
+        end = min(end, place + stride * found);
+        place = found == 0 ? end : place + stride * (found - 1) + 1;
+    }
+    if (place < count && compare(m, kind, m.element(list, place), value) == 0) {
+        m.top = floor;
+    } else {
+        weight += weight_of(m, {value, kind});
+        if (weight > WEIGHT_MAX) {
+            m.fail(OVERFLOW);
+            return;
+        }
+        if (m.is_block(kind)) {
+            value = keep_only(m, floor, value);
+        } else {
+            m.top = floor;
+        }
+        if (m.error) {
+            return;
+        }
+        // From the end on, so that each word is read before it is written.
+#pragma unroll 1
+        for (u32 above = count; above > place;) {
+            const u32 start = max(place, above - min(above, LANES)), from = start + lane();
+            const Word moved = from < above ? m.element(list, from) : 0;
+            __syncwarp();
+            if (from < above) {
+                m.put(list, of_class, from + 1, moved);
+            }
+            above = start;
+        }
+        __syncwarp();
+        m.put(list, of_class, place, value);
+        count += 1;
+    }
+    __syncwarp();
+    turn.has_best = 1;
+    turn.best = weight;
+    turn.count = count;
+    turn.weight = WEIGHT_MAX;
+    __syncwarp();
+}

@@ -27,6 +27,9 @@ pub(super) struct Turns {
     collected: Vec<Value>,
     keys: Vec<Value>,
     weight: u32,
+    /// Whether what is collected becomes a set, and whether each of it is there once, in canonical order.
+    gives_set: bool,
+    is_set: bool,
     /// The best element and its key.
     best: Option<(Value, Value)>,
 }
@@ -68,6 +71,8 @@ impl Turns {
             collected: Vec::new(),
             keys: Vec::new(),
             weight: 1,
+            gives_set: op == Opcode::Pairs || op == Opcode::Map && matches!(first, Value::Set(_)),
+            is_set: false,
             best: None,
         };
         let after = if turns == 0 { After::Done(this.result()?) } else { this.turn() };
@@ -91,13 +96,7 @@ impl Turns {
     /// Takes the body's value.
     pub(super) fn next(&mut self, value: Value) -> Ends<After> {
         match self.op {
-            Opcode::Map | Opcode::Zip | Opcode::Pairs => {
-                self.weight = self.weight.saturating_add(value.weight());
-                if self.weight > VALUE_WEIGHT_MAX {
-                    return Err(ItemErrorCode::Overflow);
-                }
-                self.collected.push(value);
-            }
+            Opcode::Map | Opcode::Zip | Opcode::Pairs => self.collect(value)?,
             Opcode::Filter if is_true(&value) => self.collected.push(self.element.clone()),
             Opcode::Extract if is_true(&value) => return Ok(After::Done(self.element.clone())),
             Opcode::Filter | Opcode::Extract => {}
@@ -111,6 +110,30 @@ impl Turns {
         }
         self.at += 1;
         if self.at < self.turns { Ok(self.turn()) } else { self.result().map(After::Done) }
+    }
+
+    /// Collects a value. Of a set, equal ones go once all together weigh too much: from then on each is there once.
+    fn collect(&mut self, value: Value) -> Ends<()> {
+        let mut place = self.collected.len();
+        let is_heavy = self.weight.saturating_add(value.weight()) > VALUE_WEIGHT_MAX;
+        if is_heavy && self.gives_set && !self.is_set {
+            let set = to_set(std::mem::take(&mut self.collected))?;
+            self.weight = set.weight();
+            self.collected = set.elements().to_vec();
+            self.is_set = true;
+        }
+        if self.is_set {
+            match self.collected.binary_search_by(|known| known.canonical(&value)) {
+                Ok(_) => return Ok(()),
+                Err(free) => place = free,
+            }
+        }
+        self.weight = self.weight.saturating_add(value.weight());
+        if self.weight > VALUE_WEIGHT_MAX {
+            return Err(ItemErrorCode::Overflow);
+        }
+        self.collected.insert(place, value);
+        Ok(())
     }
 
     /// Keeps the element if its key is better.

@@ -239,7 +239,7 @@ fn values_that_weigh_too_much_are_an_overflow() {
         ("O = hperiod(recolor(ONE, connect(ORIGIN, (0, 4096))))", "Overflow in hperiod in line 1"),
         ("O = vperiod(recolor(ONE, connect(ORIGIN, (4096, 0))))", "Overflow in vperiod in line 1"),
         ("O = prapply(connect, asindices(I), asindices(I))", "Overflow in prapply in line 1"),
-        ("O = apply(lambda x: I, asindices(I))", "Overflow in apply in line 1"),
+        ("O = apply(lambda x: I, totuple(asindices(I)))", "Overflow in apply in line 1"),
         (
             "O = backdrop(initset((-9999, -9999)) | insert((9999, 9999)))",
             "Overflow in backdrop in line 1",
@@ -248,6 +248,41 @@ fn values_that_weigh_too_much_are_an_overflow() {
     for (text, want) in cases {
         assert_eq!(run_on(text, wide.clone()), want, "{text}");
     }
+}
+
+#[test]
+fn a_loop_that_collects_a_set_weighs_equal_values_once() {
+    let wide = Value::Grid(Grid::new(64, 64, vec![1; 4_096]).unwrap().into());
+    // The tuples weigh 131,071 together, or one more.
+    let tuples = |most| format!("f = lambda n, m: repeat(m, n)\nx = (0, 65000, {most}, 65000)");
+    let (fits, heavy) = (tuples(66_068), tuples(66_069));
+    let cases = [
+        (format!("{fits}\nO = apply(size, prapply(f, x, (5, 5, 5)))"), "frozenset({0, 65000, 66068})"),
+        (format!("{heavy}\nO = size(prapply(f, x, (5, 5, 5)))"), "Overflow in prapply in line 3"),
+        (format!("{fits}\nO = size(prapply(f, x, (5, 5, 6)))"), "Overflow in prapply in line 3"),
+        (format!("{fits}\nO = papply(f, x, (5, 5, 5, 5))"), "Overflow in papply in line 3"),
+        ("O = size(apply(lambda x: I, asindices(I)))".to_owned(), "1"),
+        // Those that come later go between those that were there.
+        (
+            "f = lambda x: repeat(branch(positive(first(x)), 2, branch(even(last(x)), 3, 1)), 9000)\n\
+             O = apply(first, apply(f, asindices(I)))"
+                .to_owned(),
+            "frozenset({1, 2, 3})",
+        ),
+        // A later turn may still fail.
+        (
+            "O = apply(lambda x: (divide(9, subtract(40, first(x))), I), asindices(I))".to_owned(),
+            "BadNumber in divide in line 1",
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(run_on(&text, wide.clone()), want, "{text}");
+    }
+    let solver =
+        Solver::compile("O = apply(lambda x: trim(I), asindices(I))", Ties::Cpython).unwrap();
+    let finished = Machine::default().run(solver.code(), wide, STEPS_DEFAULT).unwrap();
+    // asindices, apply, 4,096 times trim and next, return.
+    assert_eq!(finished.steps, 3 + 2 * 4_096);
 }
 
 #[test]
