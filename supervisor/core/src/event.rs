@@ -217,6 +217,11 @@ pub enum ExitStatus {
     Signal(i32),
 }
 
+impl ExitStatus {
+    /// By SIGKILL, which ends any process.
+    pub const KILLED: Self = Self::Signal(9);
+}
+
 /// The end of a worker and what it said last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {

@@ -114,7 +114,7 @@ fn how_it_ended(death: &DeathReport, ordered: Option<(ClientId, i32)>) -> String
     let by_order = ordered.filter(|&(_, signal)| status == ExitStatus::Signal(signal));
     let how = match (death.killed, status) {
         // The pool killed it, and it died of that.
-        (Some(reason), ExitStatus::Signal(nix::libc::SIGKILL)) => {
+        (Some(reason), ExitStatus::KILLED) => {
             return format!("{}, by the pool: {reason}", words_of(status));
         }
         (_, ExitStatus::Incompatible | ExitStatus::Rejected) => {

@@ -298,11 +298,11 @@ fn reap(worker: WorkerId, pidfd: &PidFd, child: &mut Child) -> ExitStatus {
     match child.wait() {
         Ok(status) => match status.code() {
             Some(code) => ExitStatus::Code(code),
-            None => ExitStatus::Signal(status.signal().unwrap_or(SIGKILL)),
+            None => status.signal().map_or(ExitStatus::KILLED, ExitStatus::Signal),
         },
         Err(error) => {
             tracing::error!(%worker, %error, "waiting for a child");
-            ExitStatus::Signal(SIGKILL)
+            ExitStatus::KILLED
         }
     }
 }

@@ -22,9 +22,6 @@ use super::slots::Slot;
 use crate::action::Action;
 use crate::event::{Exit, ExitStatus, Timestamp};
 
-/// What the shell sends to end a process.
-const SIGKILL: ExitStatus = ExitStatus::Signal(9);
-
 /// Attempts that a report lists; it only counts the others.
 pub const ATTEMPTS_LISTED_MAX: usize = 16;
 
@@ -145,7 +142,7 @@ impl Pool {
         let is_cut_short = process.is_stopping() && process.took_start().is_none();
         let is_expected = killed == Some(KillReason::Leaving)
             || (was_asked && exit.status == ExitStatus::Code(exit_code::OK))
-            || (is_cut_short && exit.status == SIGKILL);
+            || (is_cut_short && exit.status == ExitStatus::KILLED);
         let lived = process.lived(now);
         // An earlier report is about another process.
         let longest = self.config.incident_window.min(lived);

@@ -125,8 +125,6 @@ impl End {
 /// What ended a process; `killed` is why the pool killed it, if it did. `None` if the pool wanted it to
 /// end.
 pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartReason> {
-    /// SIGKILL. If the pool did not send it, another process did.
-    const KILL: i32 = 9;
     if let Some(killed) = killed.filter(|&why| why != KillReason::BeaconLost) {
         return killed.restart();
     }
@@ -136,7 +134,8 @@ pub(super) fn reason(killed: Option<KillReason>, exit: &Exit) -> Option<RestartR
         ExitStatus::Code(_) | ExitStatus::Signal(_) if exit.fault.is_some() => RestartReason::Fault,
         ExitStatus::Code(exit_code::WORN) => RestartReason::Recycled,
         ExitStatus::Code(_) => RestartReason::Exit,
-        ExitStatus::Signal(KILL) => RestartReason::Killed,
+        // If the pool did not send it, another process did.
+        ExitStatus::KILLED => RestartReason::Killed,
         ExitStatus::Signal(_) => RestartReason::Signal,
     })
 }

@@ -50,7 +50,7 @@ use crate::event::{
 use crate::policy::PolicyTable;
 
 const SIGABRT: ExitStatus = ExitStatus::Signal(6);
-const SIGKILL: ExitStatus = ExitStatus::Signal(9);
+const SIGKILL: ExitStatus = ExitStatus::KILLED;
 const SIGSEGV: ExitStatus = ExitStatus::Signal(11);
 const STICKY: ExitStatus = ExitStatus::Code(70);
 

@@ -163,12 +163,12 @@ fn a_cuda_fault_is_shown_with_number_name_and_meaning() {
 fn a_killed_worker_is_shown_with_the_reason_and_one_that_ended_first_with_both() {
     let reason = Some(KillReason::Late);
     let exit =
-        Exit { status: ExitStatus::Signal(9), fault: None, last_words: None, is_ordered: false };
+        Exit { status: ExitStatus::KILLED, fault: None, last_words: None, is_ordered: false };
     let by_the_pool = DeathReport { exit, killed: reason, ..death() };
     let want = "signal 9 (SIGKILL), by the pool: the deadline of its job has passed";
     assert_eq!(how_it_ended(&by_the_pool, None), want);
     assert_eq!(fields(&told(by_the_pool))["killed_for"], "late");
-    let (client, killed) = (ClientId(7), Exit { status: ExitStatus::Signal(9), ..death().exit });
+    let (client, killed) = (ClientId(7), Exit { status: ExitStatus::KILLED, ..death().exit });
     let ordered = DeathReport { exit: killed, ..death() };
     let how = how_it_ended(&ordered, Some((client, 9)));
     assert_eq!(how, "signal 9 (SIGKILL), as client7 has ordered");
