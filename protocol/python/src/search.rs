@@ -217,6 +217,7 @@ impl Search {
             "refused": summary.refused,
             "deduplicated": summary.deduplicated,
             "failed": summary.failed,
+            "undecided": summary.undecided,
             "executed": evaluations.executed,
             "shared": evaluations.shared,
             "capped": evaluations.capped,

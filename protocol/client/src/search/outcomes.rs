@@ -68,6 +68,18 @@ impl Outcomes {
         self.failed.push((programs, verdict, reason.to_owned()));
     }
 
+    /// Keeps those of the first programs.
+    pub(super) fn truncate(&mut self, programs: usize) {
+        self.statuses.truncate(self.pairs * programs);
+        if let Some(scores) = &mut self.scores {
+            scores.truncate(self.pairs * programs);
+        }
+        self.failed.retain(|(failed, ..)| failed.start < programs);
+        for (failed, ..) in &mut self.failed {
+            failed.end = failed.end.min(programs);
+        }
+    }
+
     /// Programs.
     pub(super) fn len(&self) -> usize {
         self.statuses.len() / self.pairs
@@ -151,7 +163,12 @@ mod tests {
 
     #[test]
     fn statuses_are_those_of_programs_with_verdicts() {
-        let all: Vec<_> = outcomes().statuses().map(<[u8]>::len).collect();
-        assert_eq!(all, [120, 474]);
+        let lengths = |of: &Outcomes| of.statuses().map(<[u8]>::len).collect::<Vec<_>>();
+        let mut outcomes = outcomes();
+        assert_eq!((lengths(&outcomes), outcomes.failed()), (vec![120, 474], 2));
+        outcomes.truncate(41);
+        assert_eq!((lengths(&outcomes), outcomes.failed(), outcomes.len()), (vec![120, 0], 1, 41));
+        outcomes.truncate(40);
+        assert_eq!((lengths(&outcomes), outcomes.failed()), (vec![120], 0));
     }
 }

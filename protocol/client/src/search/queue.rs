@@ -77,7 +77,7 @@ impl Queue {
 
     /// Ends every thread, and cancels what is under way.
     pub(super) fn end(&mut self) {
-        self.stopper.stop();
+        self.summary.count_undecided(self.stopper.end());
         self.batches = None;
         self.ahead.clear();
     }

@@ -55,16 +55,22 @@ impl SearchStopper {
 
     /// Reads no more programs, ends every wait, and cancels what runs.
     pub fn stop(&self) {
+        self.end();
+    }
+
+    /// The same. Returns how many programs were read.
+    pub(super) fn end(&self) -> u64 {
         let job = {
             let mut state = self.shared.state.lock();
             state.stopped = true;
             state.job.take()
         };
         self.shared.changed.notify_all();
-        self.pipeline.stop();
+        let read = self.pipeline.stop();
         if let Some(job) = job {
             job.cancel();
         }
+        read
     }
 
     /// Whether it was stopped.

@@ -111,13 +111,15 @@ impl SearchStream {
         if let Some(result) = self.ready.pop_front() {
             return Some(Ok(Some(result)));
         }
-        // Those of a stopped search are not wanted: there may be millions.
-        self.expanded.take_if(|_| self.queue.stopper.is_stopped());
-        if let Some(expanded) = &mut self.expanded {
-            match expanded.next(self.only_solving) {
-                Some(result) => return Some(Ok(Some(result))),
-                None => self.expanded = None,
+        if let Some(mut expanded) = self.expanded.take() {
+            // Those of a stopped search are not wanted: there may be millions.
+            let is_wanted = !self.queue.stopper.is_stopped();
+            let next = is_wanted.then(|| expanded.next(self.only_solving)).flatten();
+            if next.is_some() {
+                self.expanded = Some(expanded);
+                return Some(Ok(next));
             }
+            self.queue.summary.count_expanded(&expanded.given());
         }
         let Some(received) = self.queue.next() else {
             self.queue.end();
@@ -151,7 +153,6 @@ impl SearchStream {
                     self.known.extend((0..outcomes.len()).map(|at| outcomes.of(at)));
                 }
                 JobPrograms::OfTemplate(_, numbers) => {
-                    self.queue.summary.count_expanded(&outcomes);
                     let numbers = numbers.clone();
                     self.expanded =
                         template.map(|template| Expanded { template, numbers, outcomes, next: 0 });

@@ -17,7 +17,7 @@ const COUNTED_AT_ONCE: usize = 4_096;
 /// What a search has done so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchSummary {
-    /// Programs whose results have come, those of templates each.
+    /// Programs whose results were given, those of templates each. Once the search has ended, all that were read.
     pub requested: u64,
     /// Those of them that devices made of templates.
     pub expanded: u64,
@@ -27,6 +27,8 @@ pub struct SearchSummary {
     pub deduplicated: u64,
     /// Those of them without a verdict.
     pub failed: u64,
+    /// Those of them that have no result, since the search was stopped or ended with an error.
+    pub undecided: u64,
     /// How often each status came, by its byte.
     pub statuses: BTreeMap<u8, u64>,
     /// What the devices did.
@@ -35,6 +37,9 @@ pub struct SearchSummary {
     pub checked: u64,
     /// Jobs with a verdict.
     pub jobs: u64,
+    /// Of the first job that was dispatched, from its acceptance to then, microseconds: in a pool that starts, its
+    /// start.
+    pub queue_us: u64,
     /// Attempts of jobs that ended without an answer. Those of cancelled jobs are left out, since a search that is
     /// stopped cancels its own, and those whose worker ended because of another attempt.
     pub attempts_lost: u64,
@@ -48,6 +53,9 @@ impl SearchSummary {
     /// Adds a job's receipt.
     pub(super) fn note(&mut self, receipt: &Receipt) {
         self.jobs += 1;
+        if self.queue_us == 0 && !receipt.attempts.is_empty() {
+            self.queue_us = receipt.queue_us;
+        }
         for attempt in &receipt.attempts {
             match attempt.outcome {
                 AttemptOutcome::Ok => {}
@@ -100,6 +108,12 @@ impl SearchSummary {
         self.expanded += outcomes.len() as u64;
         self.failed += outcomes.failed();
         outcomes.statuses().for_each(|statuses| self.count_statuses(statuses));
+    }
+
+    /// The search has ended, and so many programs were read.
+    pub(super) fn count_undecided(&mut self, read: u64) {
+        self.undecided += read - self.requested;
+        self.requested = read;
     }
 
     /// Adds statuses. There may be billions, most of them one of a few: a pass for each of those takes a tenth of the
@@ -160,6 +174,29 @@ mod tests {
         let mut summary = SearchSummary::default();
         summary.note(&Receipt { attempts, ..Receipt::default() });
         assert_eq!(summary.attempts_lost, 1);
+    }
+
+    #[test]
+    fn a_search_that_ends_has_read_what_it_gave_and_what_is_undecided() {
+        let mut summary = SearchSummary { requested: 3, ..SearchSummary::default() };
+        for read in [10, 10] {
+            summary.count_undecided(read);
+            assert_eq!((summary.requested, summary.undecided), (10, 7));
+        }
+    }
+
+    #[test]
+    fn the_wait_of_the_first_job_that_ran_is_kept() {
+        let attempt = || {
+            let (worker, device) = ("cpu0#1", DeviceInfo::default());
+            let outcome = AttemptOutcome::Ok;
+            Attempt::unreported(worker, device, ItemRange::default(), outcome, String::new())
+        };
+        let mut summary = SearchSummary::default();
+        for (queue_us, attempts) in [(5, vec![]), (7, vec![attempt()]), (9, vec![attempt()])] {
+            summary.note(&Receipt { queue_us, attempts, ..Receipt::default() });
+        }
+        assert_eq!(summary.queue_us, 7);
     }
 
     #[test]

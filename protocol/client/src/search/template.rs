@@ -84,4 +84,10 @@ impl Expanded {
         let id = format!("{}[{}]", self.template.id, self.template.template.text(number).0);
         Some(SearchResult { id, outcome })
     }
+
+    /// The outcomes up to the last one that was given, or passed over.
+    pub(super) fn given(mut self) -> Outcomes {
+        self.outcomes.truncate(self.next);
+        self.outcomes
+    }
 }
