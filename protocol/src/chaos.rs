@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
+use crate::near;
 
 /// How long [`ReplyFault::Slow`] delays an answer.
 pub const SLOW_REPLY: Duration = Duration::from_secs(1);
@@ -164,7 +165,7 @@ impl fmt::Display for ChaosFault {
 
 /// A text that does not name a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a fault; the faults are {}", ChaosFault::ALL.map(ChaosFault::name).join(", "))]
+#[error("`{text}` is not a fault; {}", near::suggestion(text, &ChaosFault::ALL.map(ChaosFault::name)))]
 pub struct NoSuchFault {
     text: String,
 }
@@ -190,7 +191,9 @@ mod tests {
         let names: std::collections::BTreeSet<_> = ChaosFault::ALL.map(ChaosFault::name).into();
         assert_eq!(names.len(), ChaosFault::ALL.len());
         let error = "OOB".parse::<ChaosFault>().unwrap_err().to_string();
-        assert!(error.starts_with("`OOB` is not a fault; the faults are oob, trap,"), "{error}");
+        assert!(error.starts_with("`OOB` is not a fault; close to it: oob"), "{error}");
+        let error = "fire".parse::<ChaosFault>().unwrap_err().to_string();
+        assert!(error.starts_with("`fire` is not a fault; there is oob, trap,"), "{error}");
     }
 
     #[test]

@@ -323,7 +323,9 @@ fn faults(status: &Status) -> Vec<String> {
             lines.push(line);
         }
     }
-    lines.iter().map(|line| printable(line)).collect()
+    // A last word of several lines is one here.
+    let one_line = |line: &String| line.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    lines.iter().map(|line| printable(&one_line(line))).collect()
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ fn every_fault_has_one_line_and_the_gravest_come_first() {
     let workers = vec![
         dead("gpu0#3", "grid", "gpu0#1 died: exit code 71"),
         dead("gpu0#5", "grid", "gpu0#1 died: exit code 71"),
-        dead("gpu1#2", "infer", "said\x1b[2Jthis"),
+        dead("gpu1#2", "infer", "said\x1b[2Jthis\n  and that"),
         dead("gpu2#1", "grid", "gpu2#1 died: signal 9"),
     ];
     let mut snapshot = snapshot(1.0, workers);
@@ -205,7 +205,7 @@ fn every_fault_has_one_line_and_the_gravest_come_first() {
         "gpu1: xid 79: the GPU has fallen off the bus: reboot the machine",
         "the GPU monitor is not running",
         "last fault: gpu0#1 died: exit code 71",
-        "last fault of gpu1 (models): said\u{fffd}[2Jthis",
+        "last fault of gpu1 (models): said\u{fffd}[2Jthis and that",
     ];
     assert_eq!(pictures([snapshot]).remove(0).faults, want);
 }
