@@ -15,8 +15,8 @@
 //! |---|---|
 //! | 0 | every job ended OK |
 //! | 1 | a job did not end OK |
-//! | 2 | the command line or the program text is wrong |
-//! | 65 | the input data is wrong |
+//! | 2 | the command line is wrong, or a program that is typed there |
+//! | 65 | a file of inputs or programs is missing or wrong, or standard input |
 //! | 69 | no device, no pool at the socket, no NATS server, or another program has the socket or the port |
 //! | 70 | a fault of gridpool itself |
 //! | 71 | the system refuses what gridpool needs, such as open files or threads |
@@ -24,6 +24,7 @@
 //! | 74 | an output file or standard output could not be written |
 //! | 77 | this user may not use the pool, or not give that order |
 //! | 78 | the config file, a model's file, a socket or address to listen at or the state folder is wrong |
+//! | 130 | Ctrl-C or SIGTERM stopped the work; what is known was printed |
 
 /// One exit code: number, name, meaning.
 pub type Row = (i32, &'static str, &'static str);
@@ -68,9 +69,9 @@ pub mod cli {
     pub const OK: u8 = 0;
     /// A job did not end OK.
     pub const JOB: u8 = 1;
-    /// The command line or the program text is wrong.
+    /// The command line is wrong, or a program that is typed there.
     pub const USAGE: u8 = 2;
-    /// The input data is wrong.
+    /// A file of inputs or programs is missing or wrong.
     pub const DATA: u8 = 65;
     /// No device, no pool at the socket, no NATS server, or another program has the socket or the port.
     pub const UNAVAILABLE: u8 = 69;
@@ -87,12 +88,15 @@ pub mod cli {
     /// The config file, a socket, an address in it, or the state folder is wrong.
     pub const CONFIG: u8 = 78;
 
+    /// Ctrl-C or SIGTERM stopped the work.
+    pub const INTERRUPTED: u8 = 130;
+
     /// All codes with their meanings.
-    pub const TABLE: [(u8, &str); 11] = [
+    pub const TABLE: [(u8, &str); 12] = [
         (OK, "every job ended OK"),
         (JOB, "a job did not end OK"),
-        (USAGE, "the command line or the program text is wrong"),
-        (DATA, "the input data is wrong"),
+        (USAGE, "the command line is wrong, or a program that is typed there"),
+        (DATA, "a file of inputs or programs is missing or wrong, or standard input"),
         (
             UNAVAILABLE,
             "no device, no pool at the socket, no NATS server, or another program has the socket or the port",
@@ -106,6 +110,7 @@ pub mod cli {
             CONFIG,
             "the config file, a model's file, a socket or address to listen at or the state folder is wrong",
         ),
+        (INTERRUPTED, "Ctrl-C or SIGTERM stopped the work; what is known was printed"),
     ];
 }
 

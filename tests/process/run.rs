@@ -6,11 +6,15 @@ use std::fs;
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_tests::oracle::tasks;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::documents::{by_oracle, entry, read, says};
 use crate::jobs::{PROGRAM, as_json, data, program};
+use crate::pool::cpu;
+use crate::processes;
+use crate::wait::eventually_so;
 
 /// At least one result of each kind; some may be empty or errors.
 const PROGRAMS: [&str; 16] = [
@@ -186,4 +190,37 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 
 fn sum(receipts: &[Value], key: &str) -> u64 {
     receipts.iter().filter_map(|receipt| receipt[key].as_u64()).sum()
+}
+
+#[test]
+fn ctrl_c_says_what_was_done_and_cancels_what_is_under_way() {
+    let endless = "n = multiply(999, size(initset(I)))\n\
+                   O = power(power(power(increment, n), n), n)(ZERO)";
+    let long = ["--steps", "100000000", "--batch", "1"];
+    let pool = cpu(1).start();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let before = pool.status().counters.cancelled;
+        let call = pool.cli(&["submit", endless]).args(&long).arg(data("grids.json")).start();
+        pool.until_busy("cpu0");
+        processes::signal(call.process.pid(), signal);
+        let ended = call.finish();
+        let words = [
+            "stopped by Ctrl-C or SIGTERM, and what was under way is cancelled; 0 of ",
+            "have none",
+        ];
+        ended.complains(130, &words);
+        pool.until_status("idle", |status| {
+            status.counters.cancelled > before && status.workers.iter().all(|row| row.run.is_none())
+        });
+    }
+    let run = gridpool(["run", endless, "--devices", "cpu:1"]).args(&long).arg(data("grids.json"));
+    let call = run.start();
+    // Its start takes far less.
+    eventually_so("the worker runs the job", || {
+        processes::children(call.process.pid())
+            .into_iter()
+            .any(|worker| processes::ticks(worker) > 200)
+    });
+    processes::signal(call.process.pid(), Signal::SIGINT);
+    call.finish().complains(130, &["stopped by Ctrl-C or SIGTERM", "0 of "]);
 }

@@ -96,7 +96,7 @@ fn a_function_that_programs_call_is_no_mistake_of_a_file() {
                 def used(I):\n    return part(height(I))\n";
     let (_folder, path) = file(text);
     let all = gridpool(["check", &path, "--all"]).run();
-    assert_eq!(all.code, Some(2), "{}", all.stdout);
+    assert_eq!(all.code, Some(65), "{}", all.stdout);
     let line = |name: &str| all.stdout.lines().find(|line| line.contains(name)).unwrap_or_default();
     assert!(line("part").contains("is no program by itself: used calls it"), "{}", all.stdout);
     assert!(line("alone").contains("does not compile"), "{}", all.stdout);
@@ -107,9 +107,9 @@ fn a_function_that_programs_call_is_no_mistake_of_a_file() {
     let one = gridpool(["check", &format!("{path}:used")]).run().output();
     assert!(!one.contains(" 1 kinds"), "{one}");
     std::fs::write(&path, b"O = rot90(I)\n\xff\n").unwrap();
-    gridpool(["check", &path]).run().complains(2, &["line 2: it is not UTF-8"]);
+    gridpool(["check", &path]).run().complains(65, &[&format!("{path}: line 2: it is not UTF-8")]);
     std::fs::write(&path, "# a comment\n").unwrap();
-    gridpool(["check", &path]).run().complains(2, &["found a comment"]);
+    gridpool(["check", &path]).run().complains(65, &[&format!("{path}: "), "found a comment"]);
     std::fs::write(&path, "def f(I):\n    return rot90(I)\n").unwrap();
     let words = ["there is no file `rot90`, and the program is read from a file already"];
     gridpool(["run", "--program", &path, "rot90"]).run().complains(2, &words);
@@ -130,7 +130,12 @@ fn check_tells_kinds_needs_and_which_compile() {
         gridpool(["check", &format!("{file}:solve_one_becomes_five"), "--explain"]).run();
     assert!(explained.stdout.contains("ofcolor I, 1"), "{}", explained.stdout);
     let wrong = gridpool(["check", "-"]).stdin("O = rot90(ONE)").run();
-    assert_eq!(wrong.code, Some(2));
+    assert_eq!(wrong.code, Some(65));
+    assert!(
+        wrong.stderr.starts_with("gridpool: standard input: line 1, column 5: "),
+        "{}",
+        wrong.stderr
+    );
 }
 
 #[test]
@@ -167,11 +172,11 @@ fn a_mistake_stands_at_its_line_of_the_file_and_leaves_the_other_functions_alone
     let (_folder, path) = file(text);
     let said = |name: &str| {
         let ended = gridpool(["check", &format!("@{path}:{name}")]).run();
-        assert_eq!(ended.code, Some(2), "{name}: {}", ended.stdout);
+        assert_eq!(ended.code, Some(65), "{name}: {}", ended.stdout);
         ended.stderr
     };
     for (name, want) in [
-        ("nested", "line 4, column 5: a `def` stands inside of another function"),
+        ("nested", "own.py: line 4, column 5: a `def` stands inside of another function"),
         ("odd", "line 10, column 7: this line is indented deeper"),
         ("open", "line 13, column 13: this bracket is never closed"),
         ("wrong", "line 17, column 12: increment wants a number or a vector"),
@@ -180,7 +185,7 @@ fn a_mistake_stands_at_its_line_of_the_file_and_leaves_the_other_functions_alone
     }
     assert_eq!(results(&format!("@{path}:right"), &[]), results("replace(0, 5)", &[]));
     let all = gridpool(["check", &path, "--all"]).run();
-    assert_eq!(all.code, Some(2));
+    assert_eq!(all.code, Some(65));
     assert!(all.stdout.contains("1 of 5 compile"), "{}", all.stdout);
     let traced = results(&format!("@{path}:right"), &["--trace", "20"]);
     assert_eq!(traced, results("replace(0, 5)", &[]));
@@ -190,7 +195,7 @@ fn a_mistake_stands_at_its_line_of_the_file_and_leaves_the_other_functions_alone
 fn values_above_the_last_function_are_for_functions_and_may_not_use_the_grid() {
     let (_folder, path) = file("x = rot90(I)\ndef solve(I):\n    return rot180(I)\n");
     let ended = gridpool(["check", &path]).run();
-    assert_eq!(ended.code, Some(2), "{}", ended.stdout);
+    assert_eq!(ended.code, Some(65), "{}", ended.stdout);
     let want = "line 1, column 1: `x` stands outside of functions: it may not use I";
     assert!(ended.stderr.contains(want), "{}", ended.stderr);
     assert!(ended.stderr.contains("below the last function"), "{}", ended.stderr);

@@ -17,7 +17,7 @@ use super::flags::{
     ChaosFlag, ModelsFlags, PoolFlags, QueueFlags, ServeFlags, SocketFlag, parse_seconds,
     parse_signal, whole,
 };
-use super::place::PlaceFlags;
+use super::place::{OwnGiven, PlaceFlags};
 use super::{
     bench, chaos, check, cluster, compile, config, diagnose, infer, jobs, model, ops, replay,
     report, search, solve, token, top, watch,
@@ -95,6 +95,9 @@ pub(super) enum Command {
     /// Run many programs over the pairs of tasks, and say which solve what. With --socket in the pool that runs
     /// there, with --nats in a cluster, else in a pool of its own.
     Search {
+        // First: a struct that reads a flag removes it.
+        #[command(flatten)]
+        own: OwnGiven,
         #[command(flatten)]
         search: search::SearchFlags,
         #[command(flatten)]

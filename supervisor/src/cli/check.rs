@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::program::{Program, Step, Ties};
-use gridpool_protocol::solver::{Kind, Line, Solver, Source};
+use gridpool_protocol::solver::{Kind, Line, Solver};
 use serde_json::{Value, json};
 
 use super::arguments::ProgramFlags;
 use super::error::CommandError;
-use super::program::{FileName, ProgramText, compiled, read};
+use super::program::{FileName, ProgramText, compiled, parse, read};
 use super::show::{counted, printable};
 use super::text::fitted;
 use super::{columns, say, say_json};
@@ -35,13 +35,12 @@ pub(super) struct CheckFlags {
     json: bool,
 }
 
-/// Checks one program, or all of a file. Exit code 2 if one does not compile.
+/// Checks one program, or all of a file. Exit code 65 if one does not compile.
 pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
     if flags.all {
         return all(flags);
     }
-    let program =
-        ProgramText::file(&flags.file)?.compile(flags.ties).map_err(CommandError::Program)?;
+    let program = ProgramText::file(&flags.file)?.compile(flags.ties)?;
     match program.solver() {
         None if flags.json => {
             say_json(&json!({ "gives": program.gives().to_string(), "hash": program.hash() }))
@@ -147,7 +146,7 @@ fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
         )));
     }
     let text = read(&file)?;
-    let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+    let source = parse(&file, &text)?;
     let compiled = source.definitions().filter_map(|(name, line)| {
         let (part, first_line) = source.extract(name)?;
         let program = Program::compile(part.trim_end(), flags.ties);
@@ -186,5 +185,5 @@ fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
         let text = fitted(&rows, columns());
         say(&format!("{}\n{} of {count} compile", text.trim_end(), count - failed))?;
     }
-    Ok(if failed == 0 { exit::OK } else { exit::USAGE })
+    Ok(if failed == 0 { exit::OK } else { exit::DATA })
 }

@@ -54,7 +54,7 @@ impl Sources {
     }
 
     fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
-        if Path::new(named).is_file() {
+        if Path::new(named).exists() {
             return self.file(Path::new(named));
         }
         if let Some(missing) = misplaced::missing(named) {
@@ -76,7 +76,8 @@ pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
     }
     flags.programs.as_deref().map_or(Ok(()), |path| sources.file(path))?;
     let Sources { programs, bad_lines, files } = sources;
-    let mut report = Report::new(true, true, false);
+    let from = files.join(", ");
+    let mut report = Report::new(from.clone(), true, true, false);
     let (mut requested, mut refused) = (0, 0);
     for made in bytecode(programs.into_iter().flatten(), flags.ties)? {
         let (id, made) = made?;
@@ -95,7 +96,11 @@ pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
         // If standard error is closed, the exit code must do.
         drop(writeln!(io::stderr(), "gridpool: {more} more programs are refused"));
     }
-    some_can_run(&files.join(", "), requested, refused)?;
+    some_can_run(&from, requested, refused).map_err(|error| match error {
+        // They were typed.
+        CommandError::NoPrograms(why) if files.is_empty() => CommandError::Usage(why),
+        error => error,
+    })?;
     let all_lines = bad_lines.iter().all(|lines| lines.count() == 0);
     Ok(if all_lines { exit::OK } else { exit::DATA })
 }

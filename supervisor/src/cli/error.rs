@@ -1,6 +1,7 @@
 //! Why a command failed, and its exit code.
 
 use std::io;
+use std::path::PathBuf;
 
 use gridpool_client::ClientError;
 use gridpool_nats::NatsError;
@@ -16,6 +17,7 @@ use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
 use super::replay::ReplayError;
+use super::search::name_of;
 use super::{bench, infer, work};
 use crate::bridge::BridgeModeError;
 use crate::config::ConfigError;
@@ -89,6 +91,9 @@ pub(super) enum CommandError {
     FileSize { limit: u64 },
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
+    /// A file of programs cannot be read, or does not compile.
+    #[error("{}: {why}", name_of(file))]
+    ProgramFile { file: PathBuf, why: String },
     /// What a search was given holds no program that can run.
     #[error("{0}")]
     NoPrograms(String),
@@ -148,8 +153,8 @@ impl CommandError {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Bench(error) => error.exit_code(),
-            Self::Client(Advised(error))
-            | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
+            Self::Client(Advised(error)) => exit_code_of(error),
+            Self::Unfinished(error) => error.exit_code(),
             Self::Config(error) => error.exit_code(),
             Self::ConfigFile(_) | Self::ModelOfStart { .. } => exit::CONFIG,
             Self::ModelMissing(_) => exit::JOB,
@@ -167,7 +172,7 @@ impl CommandError {
             | Self::Program(_)
             | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
-            Self::ModelFile(_) | Self::NoPrograms(_) => exit::DATA,
+            Self::ModelFile(_) | Self::NoPrograms(_) | Self::ProgramFile { .. } => exit::DATA,
             Self::Nats(NatsError::File { .. }) => exit::CONFIG,
             Self::Nats(_) => exit::UNAVAILABLE,
             Self::Bridge(BridgeModeError::Helper(error))
@@ -242,7 +247,10 @@ fn code_of_listening(error: &ListenError) -> u8 {
         ListenError::Io { source, .. }
             if matches!(
                 source.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                // As in /proc.
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::ReadOnlyFilesystem
             ) =>
         {
             exit::CONFIG
@@ -306,11 +314,12 @@ mod tests {
 
     #[test]
     fn a_socket_where_this_user_may_not_make_one_is_a_wrong_setting() {
-        use io::ErrorKind::{OutOfMemory, PermissionDenied, ReadOnlyFilesystem};
-        let codes = [PermissionDenied, ReadOnlyFilesystem, OutOfMemory].map(|kind| {
+        use io::ErrorKind::{NotFound, OutOfMemory, PermissionDenied, ReadOnlyFilesystem};
+        let kinds = [NotFound, PermissionDenied, ReadOnlyFilesystem, OutOfMemory];
+        let codes = kinds.map(|kind| {
             let (path, source) = ("/ro/pool.sock".into(), kind.into());
             code_of_listening(&ListenError::Io { path, what: "the lock", source })
         });
-        assert_eq!(codes, [exit::CONFIG, exit::CONFIG, exit::SYSTEM]);
+        assert_eq!(codes, [exit::CONFIG, exit::CONFIG, exit::CONFIG, exit::SYSTEM]);
     }
 }

@@ -10,6 +10,10 @@ const DRAIN: &str = "`gridpool drain` stops a pool when its accepted jobs are fi
 const DEVICES: &str = "a running pool has the devices that `gridpool serve --devices` gave it; \
                        `gridpool run --devices` runs a program without one";
 
+/// For a command whose file of programs has no flag.
+const PROGRAM: &str =
+    "write the file without a flag, `gridpool check FILE`, or `FILE:NAME` for one definition of it";
+
 /// The error, with a tip in place of clap's if we know better.
 pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
     let is = |of: ErrorKind, kind, wrong: &[&str]| match error.get(kind) {
@@ -18,9 +22,15 @@ pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
     };
     let hint = if is(ErrorKind::InvalidSubcommand, ContextKind::InvalidSubcommand, &STOPS) {
         DRAIN
-    } else if is(ErrorKind::UnknownArgument, ContextKind::InvalidArg, &["--devices"]) {
+    } else if is(ErrorKind::UnknownArgument, ContextKind::InvalidArg, &["--devices", "--device"])
+        && !is(ErrorKind::UnknownArgument, ContextKind::SuggestedArg, &["--devices"])
+    {
         DEVICES
+    } else if is(ErrorKind::UnknownArgument, ContextKind::InvalidArg, &["--program"]) {
+        PROGRAM
     } else {
+        // That of clap for a value with dashes: nobody means one.
+        error.remove(ContextKind::Suggested);
         return error;
     };
     error.remove(ContextKind::SuggestedSubcommand);
@@ -47,9 +57,13 @@ mod tests {
             ("shutdown", "tip: `gridpool drain` stops"),
             ("submit --devices=cpu:1 rot90 in.json", "tip: a running pool has the devices that"),
             ("status --devices 0", "tip: a running pool has the devices that"),
+            ("submit --device cpu:1 rot90 in.json", "tip: a running pool has the devices that"),
+            ("run --device cpu:1 rot90 in.json", "'--devices'"),
+            ("check --program in.py", "tip: write the file without a flag, `gridpool check FILE`"),
             ("statu", "'status'"),
             ("serve --standbi 1", "'--standby'"),
         ];
+        assert!(!said("check --xyz in.py").contains("as a value"), "{}", said("check --xyz in.py"));
         for (call, words) in cases {
             let said = said(call);
             assert!(said.contains(words) && said.matches("tip: ").count() == 1, "{call}: {said}");

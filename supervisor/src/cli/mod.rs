@@ -23,6 +23,7 @@ mod given;
 mod hints;
 mod infer;
 pub mod input;
+mod interrupt;
 mod jobs;
 mod load;
 mod misplaced;
@@ -95,9 +96,10 @@ use error::{CommandError, system};
 use export::Export;
 use flags::{ChaosFlag, PoolFlags, QueueFlags};
 use input::{Inputs, Stdin};
+use interrupt::Interrupt;
 use operator::{drained, print_result};
 use own_pool::{in_own_pool, start_pool};
-use place::PlaceFlags;
+use place::{OwnGiven, PlaceFlags};
 use progress::Progress;
 use results::Results;
 use show::{Style, printable_lines};
@@ -251,7 +253,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
         Command::Compile(flags) => compile::run(&flags),
-        Command::Search { search, pool, place } => search::command(&search, &pool, &place),
+        Command::Search { own: OwnGiven(is_own), search, pool, place } => {
+            search::command(&search, &pool, (!is_own).then_some(&place))
+        }
         Command::Cluster(command) => cluster::run(&command),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
@@ -343,6 +347,7 @@ struct Prepared {
     plan: JobPlan,
     inputs: Inputs,
     export: Option<Export>,
+    interrupt: Interrupt,
 }
 
 /// Reads program and inputs, so that their errors come before the pool is touched.
@@ -359,21 +364,21 @@ fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<Prepared, CommandE
     let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);
     let priority = Priority::default();
     let plan = JobPlan { program, deadline: work.deadline, priority, batch_items, wait_if_busy };
-    Ok(Prepared { plan, inputs, export })
+    Ok(Prepared { plan, inputs, export, interrupt: Interrupt::new()? })
 }
 
 /// Runs the plan, writes its results to the file, and prints them.
 fn run_plan(client: &Client, work: &ProgramFlags, prepared: Prepared) -> Result<u8, CommandError> {
-    let Prepared { plan, inputs, export } = prepared;
+    let Prepared { plan, inputs, export, interrupt } = prepared;
     let started = clock::now();
     let progress = Progress::new(inputs.item_count() as u64, work.quiet || work.json);
-    let (results, unfinished) = work::run(client, &plan, &inputs, &progress);
+    let (results, unfinished) = work::run(client, &plan, &inputs, &progress, &interrupt);
     progress.finish();
     let written = match &unfinished {
         // No job has a verdict: print the error alone and no empty document.
         Some(unfinished) if unfinished.is_bare() => Ok(exit::OK),
         Some(_) | None => {
-            let elapsed = started.elapsed();
+            let elapsed = started.elapsed().saturating_sub(results.queued());
             let exported = export.map_or(Ok(()), |export| export.write(&inputs, &results));
             let printed = print(|out| write_results(out, work, &inputs, &results, elapsed));
             exported.and(printed)

@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use gridpool_nats::NatsOptions;
 
-use super::flags::SocketFlag;
+use super::flags::{PoolFlags, SocketFlag};
 use crate::config::NatsKeys;
 
 /// A cluster: pools of several hosts that take jobs from NATS JetStream.
@@ -85,6 +85,46 @@ const OF_CLUSTER: [(&str, &str); 6] = [
     ("nats_key", "--nats-key <FILE>"),
 ];
 
+/// The flag of a pool on this host.
+const OF_SOCKET: (&str, &str) = ("socket", "--socket <SOCKET>");
+
+/// Whether flags describe a pool of the command's own: then a variable names no other. They do not go with flags that
+/// name another.
+#[derive(Debug)]
+pub(super) struct OwnGiven(pub(super) bool);
+
+impl FromArgMatches for OwnGiven {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let command = PoolFlags::augment_args(clap::Command::new("pool"));
+        let own = command.get_arguments().find(|arg| is_flag(arg.get_id().as_str()));
+        let place = OF_CLUSTER.iter().chain([&OF_SOCKET]).find(|(id, _)| is_flag(id));
+        if let (Some(own), Some((_, place))) = (own.and_then(clap::Arg::get_long), place) {
+            let text = format!(
+                "the argument '--{own}' cannot be used with '{place}': it is for a pool of this command's own, and the \
+                 other names one that runs; leave one of them out"
+            );
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(Self(own.is_some()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for OwnGiven {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
 /// Whether a socket is named by a flag.
 #[derive(Debug)]
 struct PlaceGiven {
@@ -97,7 +137,7 @@ impl FromArgMatches for PlaceGiven {
         let socket = is_flag("socket");
         // Not `conflicts_with`: a variable does not conflict with a flag.
         if let Some((_, flag)) = OF_CLUSTER.iter().find(|(id, _)| socket && is_flag(id)) {
-            let text = format!("the argument '--socket <SOCKET>' cannot be used with '{flag}'");
+            let text = format!("the argument '{}' cannot be used with '{flag}'", OF_SOCKET.1);
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
         }
         Ok(Self { socket })

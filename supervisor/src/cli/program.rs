@@ -22,6 +22,8 @@ pub(super) struct ProgramText {
     pub(super) text: String,
     /// The line of the file that is line 1 of the text.
     first_line: u32,
+    /// The file, if it comes from one.
+    file: Option<PathBuf>,
 }
 
 impl ProgramText {
@@ -30,17 +32,17 @@ impl ProgramText {
         if named.starts_with('@') {
             return Self::file(Path::new(named));
         }
-        Ok(Self { text: named.to_owned(), first_line: 1 })
+        Ok(Self { text: named.to_owned(), first_line: 1, file: None })
     }
 
     /// The program of a whole file, or of one definition.
     pub(super) fn file(named: &Path) -> Result<Self, CommandError> {
         let named = FileName::of(named);
         let text = read(&named.file)?;
-        let Some(name) = &named.definition else { return Ok(Self { text, first_line: 1 }) };
-        let source =
-            Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
-        Self::definition(&named.file, &source, name)
+        let Some(name) = &named.definition else {
+            return Ok(Self { text, first_line: 1, file: Some(named.file) });
+        };
+        Self::definition(&named.file, &parse(&named.file, &text)?, name)
     }
 
     /// The program of one definition of a file that has been read.
@@ -50,7 +52,7 @@ impl ProgramText {
         name: &str,
     ) -> Result<Self, CommandError> {
         if let Some((text, first_line)) = source.extract(name) {
-            return Ok(Self { text, first_line });
+            return Ok(Self { text, first_line, file: Some(file.to_owned()) });
         }
         let known = near::names(name, source.definitions().map(|(name, _)| name));
         let file = file.display();
@@ -68,15 +70,22 @@ impl ProgramText {
         let counted: Option<u32> = line.parse().ok();
         let within = counted.and_then(|line| (line + 1).checked_sub(self.first_line));
         let line = within.map_or_else(|| line.to_owned(), |line| line.to_string());
-        let first_line = self.first_line;
         let text = traced(&self.text, &line)
-            .map_err(|mistakes| CommandError::Program(mistakes.from_line(first_line).into()))?;
-        Ok(Self { text, first_line })
+            .map_err(|mistakes| self.wrong(mistakes.from_line(self.first_line).into()))?;
+        Ok(Self { text, ..self })
     }
 
-    pub(super) fn compile(&self, ties: Ties) -> Result<Program, ProgramError> {
-        Program::compile(self.text.trim_end(), ties)
-            .map_err(|error| error.from_line(self.first_line))
+    pub(super) fn compile(&self, ties: Ties) -> Result<Program, CommandError> {
+        let program = Program::compile(self.text.trim_end(), ties);
+        program.map_err(|error| self.wrong(error.from_line(self.first_line)))
+    }
+
+    /// The error of this text, with the name of its file.
+    fn wrong(&self, error: ProgramError) -> CommandError {
+        match &self.file {
+            Some(file) => wrong(file, &self.text, &error),
+            None => CommandError::Program(error),
+        }
     }
 }
 
@@ -104,9 +113,27 @@ impl FileName {
     }
 }
 
+/// The definitions of a file.
+pub(super) fn parse<'t>(file: &Path, text: &'t str) -> Result<Source<'t>, CommandError> {
+    Source::parse(text).map_err(|mistakes| wrong(file, text, &mistakes.into()))
+}
+
+/// The error of what a file holds.
+fn wrong(file: &Path, text: &str, error: &ProgramError) -> CommandError {
+    let why = match text.trim_start().chars().next() {
+        None => "it is empty: write a program there, such as rot90 | hmirror".to_owned(),
+        Some('[' | '{') => "it is JSON, not a program: `gridpool run PROGRAM FILE` reads grids and tasks, `gridpool \
+                            search --programs FILE` JSON lines of programs"
+            .to_owned(),
+        Some(_) => error.to_string(),
+    };
+    CommandError::ProgramFile { file: file.to_owned(), why }
+}
+
 /// Reads a file of programs, or standard input.
 pub(super) fn read(file: &Path) -> Result<String, CommandError> {
-    let failed = |error: io::Error| CommandError::Usage(format!("{}: {error}", file.display()));
+    let wrong = |why| CommandError::ProgramFile { file: file.to_owned(), why };
+    let failed = |error: io::Error| wrong(format!("cannot be read: {error}"));
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
@@ -116,15 +143,12 @@ pub(super) fn read(file: &Path) -> Result<String, CommandError> {
     };
     if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
         let most = FILE_BYTES_MAX >> 20;
-        let file = file.display();
-        return Err(CommandError::Usage(format!(
-            "{file} is longer than {most} MiB, too long for programs"
-        )));
+        return Err(wrong(format!("it is longer than {most} MiB, too long for programs")));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.split(|byte| *byte == b'\n').count();
-        CommandError::Usage(format!("{}, line {line}: it is not UTF-8", file.display()))
+        wrong(format!("line {line}: it is not UTF-8, so no text of programs"))
     })?;
     // Some editors begin a file with a mark.
     Ok(match text.strip_prefix('\u{feff}') {
@@ -158,8 +182,10 @@ pub(super) fn compiled(
     let (source, paths) =
         chosen(work.program.as_deref(), work.program_file.as_deref(), &work.inputs)?;
     let source = source.up_to(work.trace.as_deref())?;
-    let program = source.compile(work.ties);
-    let program = program.map_err(|error| misplaced::program(&source.text, &paths, error))?;
+    let program = source.compile(work.ties).map_err(|error| match error {
+        CommandError::Program(error) => misplaced::program(&source.text, &paths, error),
+        error => error,
+    })?;
     let program = match work.steps {
         None => program,
         Some(steps) => program.with_step_limit(steps).map_err(CommandError::Program)?,

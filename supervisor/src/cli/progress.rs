@@ -26,9 +26,13 @@ impl Progress {
         Self { bar: bar.with_style(style()).with_finish(ProgressFinish::AndClear) }
     }
 
-    /// Counts `items` more as done.
+    /// Counts `items` more as done. The rate is that since the first: before, a pool may have started.
     pub fn advance(&self, items: u64) {
+        let is_first = self.bar.position() == 0;
         self.bar.inc(items);
+        if is_first {
+            self.bar.reset_eta();
+        }
     }
 
     /// Takes the bar off the screen, as dropping it does.
@@ -53,6 +57,7 @@ mod tests {
         assert!(progress.bar.is_hidden());
         progress.advance(2);
         assert_eq!(progress.bar.position(), 2);
+        assert!(!(progress.bar.per_sec() > 0.0), "the start of the pool counts");
         progress.finish();
     }
 

@@ -14,6 +14,7 @@ pub(super) mod fixtures;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use gridpool_client::{Answer, Outputs};
 use gridpool_protocol::output::{ItemError, MalformedOutput, Output};
@@ -51,6 +52,13 @@ impl Results {
     /// The receipts of all jobs.
     pub fn receipts(&self) -> impl ExactSizeIterator<Item = &Receipt> {
         self.jobs.iter().map(|job| &job.receipt)
+    }
+
+    /// How long the first job that was dispatched had waited for that: its pool may have started meanwhile.
+    #[must_use]
+    pub fn queued(&self) -> Duration {
+        let first = self.receipts().find(|receipt| !receipt.attempts.is_empty());
+        Duration::from_micros(first.map_or(0, |receipt| receipt.queue_us))
     }
 
     /// The worst verdict of the jobs that hold these items, without those that have results for all of them; `None`
@@ -184,6 +192,16 @@ mod tests {
         assert_eq!(results.verdict(2..4), Some(Verdict::Deadline));
         assert_eq!(results.verdict(3..4), Some(Verdict::Ok));
         assert_eq!(results.verdict(0..4), Some(Verdict::Deadline));
+    }
+
+    #[test]
+    fn what_the_first_job_that_ran_has_waited_for_is_the_start_of_the_pool() {
+        let (mut first, mut second) = (identity(&[grid(1)]), identity(&[grid(2)]));
+        (first.receipt.queue_us, second.receipt.queue_us) = (7, 9);
+        let waited = Duration::from_micros(7);
+        let never = failed(Verdict::Deadline, 1);
+        assert_eq!(Results::new(vec![never, first, second]).queued(), waited);
+        assert!(Results::new(Vec::new()).queued().is_zero());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `gridpool search`: runs programs by the million over the pairs of tasks, and says which solve what.
 
 mod bitmap;
-pub(super) mod interrupt;
 pub(super) mod programs;
 pub(super) mod report;
 mod tally;
@@ -28,14 +27,14 @@ use super::error::CommandError;
 use super::flags::{PoolFlags, parse_seconds, whole};
 use super::in_own_pool;
 use super::input::{self, Input, Stdin};
+use super::interrupt::Interrupt;
 use super::place::PlaceFlags;
 use super::traceparent;
 use crate::config::Settings;
 use crate::devices;
 use bitmap::Bitmap;
-use interrupt::Interrupt;
 use programs::Programs;
-use report::Report;
+use report::{Report, since_dispatch};
 use tally::Tally;
 use tasks::Tasks;
 
@@ -65,7 +64,8 @@ pub(super) struct SearchFlags {
     /// Print the best K programs of each task at the end, and no line for each program.
     #[arg(long, value_name = "K", value_parser = whole::<u32>(1..=10_000))]
     top: Option<u32>,
-    /// Print a JSON line for each program and task, and one with all counts at the end.
+    /// Print a JSON line for each program and task, and one with all counts at the end. Seconds count from the dispatch
+    /// of the first job.
     #[arg(long)]
     json: bool,
     /// Write a NumPy file (`.npy`) of bits: a row for each program, a bit for each pair that it solves, the lowest
@@ -106,11 +106,11 @@ struct Prepared {
     interrupt: Interrupt,
 }
 
-/// Searches in the pool at a socket or, without one, in a pool of its own.
+/// Searches in the pool at a place or, without one, in a pool of its own.
 pub(super) fn command(
     flags: &SearchFlags,
     pool: &PoolFlags,
-    place: &PlaceFlags,
+    place: Option<&PlaceFlags>,
 ) -> Result<u8, CommandError> {
     if is_stdin(&flags.programs) && flags.tasks.iter().any(|path| is_stdin(path)) {
         let twice = "`-` stands for the programs and for the tasks, but standard input can be read only once";
@@ -124,10 +124,11 @@ pub(super) fn command(
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
     let prepared = prepare(flags, &inputs, worker)?;
-    if let Some(cluster) = cluster(place, (!flags.no_wait).then_some(flags.deadline))? {
+    let wait = (!flags.no_wait).then_some(flags.deadline);
+    if let Some(cluster) = place.map_or(Ok(None), |place| cluster(place, wait))? {
         return run(&cluster, flags, prepared);
     }
-    match place.socket() {
+    match place.and_then(PlaceFlags::socket) {
         Some(socket) => run(&connect(Some(socket))?, flags, prepared),
         None => in_own_pool(&settings, |client| run(client, flags, prepared)),
     }
@@ -173,15 +174,19 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
         flags.bitmap.as_deref().map(|path| Bitmap::create(path, tasks.pairs())).transpose()?;
     let started = clock::now();
     let mut stream = client.search(search, programs)?;
-    interrupt.stops(stream.stopper());
+    let stopper = stream.stopper();
+    interrupt.stops(move || stopper.stop());
     let mut tally = Tally::new(&tasks, flags.top);
-    let mut report = Report::new(flags.json, flags.quiet, flags.top.is_some());
+    let from = name_of(&flags.programs);
+    let mut report = Report::new(from, flags.json, flags.quiet, flags.top.is_some());
     let ended = take_all(&mut stream, &tasks, &mut tally, &mut report, bitmap.as_mut());
+    interrupt.ends();
     let summary = stream.summary().clone();
     drop(stream);
     let written = bitmap.map_or(Ok(()), Bitmap::finish);
     let was_stopped = interrupt.has_come();
-    let reported = report.end(&tasks, &tally, &summary, started.elapsed(), was_stopped);
+    let elapsed = since_dispatch(started, &summary);
+    let reported = report.end(&tasks, &tally, &summary, elapsed, was_stopped);
     // A short file is a worse error than closed output.
     let printed = ended?;
     written?;
@@ -192,7 +197,7 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     }
     Ok(match (summary.failed, bad_lines.count()) {
         (1.., _) => exit::JOB,
-        _ if was_stopped => exit::JOB,
+        _ if was_stopped => exit::INTERRUPTED,
         (0, 1..) => exit::DATA,
         (0, 0) => exit::OK,
     })

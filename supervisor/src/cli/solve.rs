@@ -17,7 +17,7 @@ use super::document::Solved;
 use super::error::CommandError;
 use super::flags::parse_seconds;
 use super::input::{Body, Input};
-use super::program::{FileName, ProgramText, read};
+use super::program::{FileName, ProgramText, parse, read};
 use super::text::fitted;
 use super::{columns, say, say_json};
 
@@ -95,9 +95,9 @@ pub(super) fn with_solvers(
 ) -> Result<Vec<Task>, CommandError> {
     let FileName { file, definition } = FileName::of(solvers);
     let text = read(&file)?;
-    let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+    let source = parse(&file, &text)?;
     let one = definition.map(|name| ProgramText::definition(&file, &source, &name)).transpose()?;
-    let one = one.map(|text| text.compile(ties)).transpose().map_err(CommandError::Program)?;
+    let one = one.map(|text| text.compile(ties)).transpose()?;
     let mut tasks = Vec::new();
     for input in inputs {
         let Body::Task(task) = &input.body else {

@@ -141,8 +141,8 @@ fn write_denylist(out: &mut dyn Write, denylist: &DenylistStatus) -> io::Result<
         let what = if row.what.is_empty() { String::new() } else { format!(" ({})", row.what) };
         writeln!(
             out,
-            "a job of {items}{what} killed its workers and is refused, for {ago}: allow it again with \
-             `gridpool release {}`",
+            "a job of {items}{what} killed its workers {ago} ago and is refused until `gridpool release {}` allows it \
+             again",
             row.content
         )?;
     }
@@ -229,15 +229,15 @@ mod tests {
             write_denylist(&mut out, &DenylistStatus { contents, latest }).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let release = format!("allow it again with `gridpool release {}`\n", "ab".repeat(32));
-        let job = "killed its workers and is refused, for 1m01s";
+        let release = format!("`gridpool release {}` allows it again\n", "ab".repeat(32));
+        let job = "killed its workers 1m01s ago and is refused until";
         assert_eq!(said(0, Vec::new()), "");
         assert_eq!(
             said(1, vec![row("model:mlp")]),
-            format!("a job of 3 items (model:mlp) {job}: {release}")
+            format!("a job of 3 items (model:mlp) {job} {release}")
         );
         let more = "and 2 older jobs: `gridpool release jobs` allows all of them again\n";
-        assert_eq!(said(3, vec![row("")]), format!("a job of 3 items {job}: {release}{more}"));
+        assert_eq!(said(3, vec![row("")]), format!("a job of 3 items {job} {release}{more}"));
     }
 
     #[test]

@@ -8,12 +8,15 @@ use std::time::Duration;
 use gridpool_client::{Answer, Client, ClientError, Handle, Job, Outputs};
 use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::{Limit, Priority, Refusal};
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
 
+use super::error::exit_code_of;
 use super::input::{Inputs, Item, Pair};
+use super::interrupt::Interrupt;
 use super::progress::Progress;
 use super::results::Results;
 use super::traceparent;
@@ -37,17 +40,26 @@ pub(super) struct JobPlan {
     pub(super) wait_if_busy: bool,
 }
 
+/// What ended the work.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Cause {
+    #[error("{}", Chain(.0))]
+    Client(#[from] ClientError),
+    #[error("stopped by Ctrl-C or SIGTERM, and what was under way is cancelled")]
+    Interrupted,
+}
+
 /// Why some items have no verdict.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}; {done} of {all} items have a verdict, {} have none{}",
-    Chain(.cause),
+    .cause,
     all - done,
     self.advice()
 )]
 pub(super) struct Unfinished {
     /// Not the error's source, since the error's own text begins with it.
-    pub(super) cause: ClientError,
+    cause: Cause,
     /// The first items, whose jobs have a verdict.
     done: u32,
     all: u32,
@@ -77,8 +89,19 @@ impl Unfinished {
         self.done == 0
     }
 
+    pub(super) fn exit_code(&self) -> u8 {
+        match &self.cause {
+            Cause::Client(error) => exit_code_of(error),
+            Cause::Interrupted => exit::INTERRUPTED,
+        }
+    }
+
     fn advice(&self) -> &'static str {
-        let ClientError::Refused(refusal) = &self.cause else { return ": submit those again" };
+        let refusal = match &self.cause {
+            Cause::Client(ClientError::Refused(refusal)) => refusal,
+            Cause::Client(_) => return ": submit those again",
+            Cause::Interrupted => return "",
+        };
         match refusal {
             Refusal::Busy(_) if self.waited => {
                 ": submit those again; there was no room by the deadline: raise that limit, or --deadline"
@@ -110,13 +133,15 @@ pub(super) fn run(
     plan: &JobPlan,
     inputs: &Inputs,
     progress: &Progress,
+    interrupt: &Interrupt,
 ) -> (Results, Option<Unfinished>) {
     let (in_flight, answers) = (VecDeque::new(), Vec::new());
-    let mut jobs = Jobs { progress, in_flight, answers, has_gap: false };
+    let mut jobs = Jobs { progress, interrupt, in_flight, answers, has_gap: false };
     let submitted = jobs.submit_all(client, plan, inputs);
     // Wait for the accepted jobs even after an error: dropping a handle cancels its job.
     let taken = jobs.take_all();
     let ended = submitted.and(taken);
+    interrupt.ends();
     let answers = jobs.answers;
     match ended {
         Ok(()) => (Results::new(answers), None),
@@ -133,6 +158,7 @@ pub(super) fn run(
 /// Accepted jobs without an answer, and the answers so far, both in order.
 struct Jobs<'a> {
     progress: &'a Progress,
+    interrupt: &'a Interrupt,
     in_flight: VecDeque<Handle<Outputs>>,
     answers: Vec<Answer<Outputs>>,
     /// An answer is missing, so that later answers are of no use.
@@ -141,14 +167,20 @@ struct Jobs<'a> {
 
 impl Jobs<'_> {
     /// Waits for the answer to the oldest job.
-    fn take(
-        &mut self,
-        handle: Handle<Outputs>,
-        keep: fn(Outputs) -> Outputs,
-    ) -> Result<(), ClientError> {
+    fn take(&mut self, handle: Handle<Outputs>, keep: fn(Outputs) -> Outputs) -> Result<(), Cause> {
+        let canceller = handle.canceller();
+        self.interrupt.stops(move || canceller.cancel());
         let answer = handle.wait().inspect_err(|_| self.has_gap = true)?;
-        self.put(answer.map(keep));
-        Ok(())
+        if !self.interrupt.has_come() || answer.verdict() != Verdict::Cancelled {
+            self.put(answer.map(keep));
+        }
+        self.go_on()
+    }
+
+    /// An error if Ctrl-C has come: then nothing more is submitted or waited for.
+    fn go_on(&mut self) -> Result<(), Cause> {
+        self.has_gap |= self.interrupt.has_come();
+        if self.has_gap { Err(Cause::Interrupted) } else { Ok(()) }
     }
 
     fn put(&mut self, answer: Answer<Outputs>) {
@@ -158,7 +190,7 @@ impl Jobs<'_> {
 
     /// Waits for all answers. These last results can stay in shared memory, since no job follows that
     /// needs it.
-    fn take_all(&mut self) -> Result<(), ClientError> {
+    fn take_all(&mut self) -> Result<(), Cause> {
         while !self.has_gap
             && let Some(oldest) = self.in_flight.pop_front()
         {
@@ -170,7 +202,7 @@ impl Jobs<'_> {
     /// Takes an answer after a refusal. Returns whether another try may help: not if there is none to take, nor if the
     /// stream of a cluster is full and no job of this run has come out of it by its deadline. Another deadline in which
     /// nothing moves would be a second one. Until then it is tried from time to time.
-    fn makes_room(&mut self, refusal: &Refusal) -> Result<bool, ClientError> {
+    fn makes_room(&mut self, refusal: &Refusal) -> Result<bool, Cause> {
         while let Some(mut oldest) = self.in_flight.pop_front() {
             if !is_of_stream(refusal) {
                 self.take(oldest, Outputs::into_private)?;
@@ -196,7 +228,7 @@ impl Jobs<'_> {
         client: &Client,
         plan: &JobPlan,
         inputs: &Inputs,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), Cause> {
         let mut items = inputs.items().peekable();
         let (trace, trace_state) = traceparent::of_environment();
         while items.peek().is_some() {
@@ -206,7 +238,7 @@ impl Jobs<'_> {
             {
                 self.take(oldest, Outputs::into_private)?;
             }
-            let job = Job::program(plan.program.clone(), batch)?;
+            let job = Job::program(plan.program.clone(), batch).map_err(ClientError::from)?;
             let job = job
                 .with_deadline(plan.deadline)
                 .with_priority(plan.priority)
@@ -215,11 +247,16 @@ impl Jobs<'_> {
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
                 let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
+                match may_wait {
+                    true => self.interrupt.ends(),
+                    false => self.interrupt.stops(|| ()),
+                }
+                self.go_on()?;
                 let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
                         if !self.makes_room(&refusal)? {
-                            return Err(refusal.into());
+                            return Err(ClientError::Refused(refusal).into());
                         }
                     }
                     submitted => {
@@ -290,7 +327,8 @@ mod tests {
     #[test]
     fn what_waited_for_room_is_not_told_to_wait() {
         let advice = |refusal: Refusal, waited| {
-            let unfinished = Unfinished { cause: refusal.into(), done: 0, all: 1, waited };
+            let cause = Cause::Client(refusal.into());
+            let unfinished = Unfinished { cause, done: 0, all: 1, waited };
             unfinished.to_string()
         };
         for refusal in [Refusal::Busy(Limit::StreamJobs), Refusal::Draining] {

@@ -88,10 +88,14 @@ fn what_compile_prints_is_what_search_takes() {
     let ended = gridpool(["compile", "--programs", "-"]).stdin(LINES).run();
     assert_eq!(ended.code, Some(65), "{}", ended.stderr);
     let told: Vec<_> = ended.stderr.lines().filter(|line| line.contains("is refused: ")).collect();
-    let says = "gridpool: program t is refused: it is a template, and bytecode is one program without holes: ";
+    let says = "gridpool: standard input: program t is refused: it is a template, and bytecode is one program without holes: ";
     assert!(told[0].starts_with(says), "{told:?}");
-    assert!(told[1].starts_with("gridpool: program odd is refused: line 1, column 5"), "{told:?}");
-    assert!(told[2].contains("standard input, line 5: it is not JSON"), "{told:?}");
+    let says = "gridpool: standard input: program odd is refused: line 1, column 5";
+    assert!(told[1].starts_with(says), "{told:?}");
+    assert!(
+        told[2].contains("standard input: program 5 is refused: line 5: it is not JSON"),
+        "{told:?}"
+    );
     let lines: Vec<Value> =
         ended.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let ids: Vec<_> = lines.iter().map(|line| &line["id"]).collect();
@@ -136,11 +140,11 @@ fn compile_takes_texts_definitions_and_files() {
     let lowest = of(&["rot90", "--ties", "lowest"]);
     assert!(!lowest.stdout.contains(lines[0]["bytecode"].as_str().expect("a text")));
     let none = of(&["rot91"]);
-    assert_eq!((none.code, none.stdout.as_str()), (Some(65), ""), "{}", none.stderr);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(2), ""), "{}", none.stderr);
     assert!(none.stderr.ends_with("gridpool: the program cannot run: see why above\n"));
     gridpool(["compile", "--programs", "-"])
         .run()
         .complains(65, &["standard input has no program"]);
-    of(&["--programs", "/no/such/file.jsonl"]).complains(2, &["/no/such/file.jsonl"]);
+    of(&["--programs", "/no/such/file.jsonl"]).complains(65, &["/no/such/file.jsonl"]);
     of(&[]).complains(2, &["PROGRAM"]);
 }

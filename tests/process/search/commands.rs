@@ -42,7 +42,7 @@ fn it_says_which_programs_solve_what_and_what_is_wrong_with_the_others() {
     {
         assert!(ended.stdout.contains(want), "{want}: {}", ended.stdout);
     }
-    assert!(ended.stderr.contains("standard input, line 5: it is not JSON"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("is refused: line 5: it is not JSON"), "{}", ended.stderr);
     assert!(ended.stderr.contains("odd is refused: line 1, column 5"), "{}", ended.stderr);
     let best = gridpool(search).args(&["--top", "2", "--score", "cells"]).stdin(LINES).run();
     assert!(best.stdout.contains("equal cells"), "{}", best.stdout);
@@ -94,7 +94,7 @@ fn a_search_of_which_nothing_compiles_ends_with_the_code_of_wrong_data() {
     assert!(refused.stderr.contains(says), "{}", refused.stderr);
     let unknown = of(&["rot91"]);
     assert_eq!(unknown.code, Some(65));
-    let caret = "gridpool: program 1 is refused: there is no op `rot91`\n  rot91\n  ^^^^^\n";
+    let caret = "gridpool: standard input: program 1 is refused: there is no op `rot91`\n  rot91\n  ^^^^^\n";
     assert!(unknown.stderr.starts_with(caret), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("gridpool: the program cannot run: see why above\n"));
     assert_eq!(of(&["replace(?a in [x, y], 5)"]).code, Some(65), "every choice of it is refused");
@@ -177,6 +177,53 @@ fn results_are_printed_while_programs_are_still_read_and_a_signal_prints_what_is
     ends_by(Signal::SIGTERM);
 }
 
+#[test]
+fn the_counts_of_a_search_that_was_stopped_add_up_to_the_programs_that_were_read() {
+    let text = "x = replace(I, ?a:color, ?b:color)\ny = replace(x, ?c:color, ?d:color)\n\
+                O = replace(y, ?e:color, ?f:color)";
+    let task = data("tasks/one_becomes_five.json").display().to_string();
+    let mut child = Command::new(binaries::gridpool())
+        .args(["search", "--programs", "-", "--tasks", &task, "--devices", "cpu:1", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    writeln!(stdin, "no program\n{}", json!({ "id": "t", "program": text })).expect("it reads");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let is_of_template =
+        |line: &std::io::Result<String>| line.as_ref().is_ok_and(|line| line.contains("t["));
+    lines.by_ref().find(is_of_template).expect("a result").expect("it is text");
+    crate::processes::signal(child.id(), Signal::SIGINT);
+    let last = lines.map(|line| line.expect("it is text")).last().expect("a line");
+    let summary = &serde_json::from_str::<Value>(&last).expect("JSON")["summary"];
+    let count = |name: &str| summary[name].as_u64().expect("a number");
+    assert_eq!(count("requested"), 1_000_001, "{summary}");
+    assert!(count("undecided") > 0, "{summary}");
+    let rest = count("refused") + count("deduplicated") + count("undecided");
+    let ran = count("requested") - rest;
+    assert_eq!((ran, count("refused")), (count("expanded"), 1), "{summary}");
+    let verdicts = summary["statuses"].as_object().expect("an object").values();
+    let verdicts: u64 = verdicts.filter_map(Value::as_u64).sum();
+    assert_eq!(verdicts, 2 * ran, "{summary}");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    drop(stdin);
+}
+
+#[test]
+fn flags_of_an_own_pool_do_not_go_with_the_place_of_another_and_win_over_its_variable() {
+    let pool = cpu(1).start();
+    let socket = pool.socket().display().to_string();
+    let search = ["search", "--programs", "-", "--tasks", &tasks()];
+    let own = ["--devices", "cpu:1"];
+    let both = gridpool(search).args(&own).args(&["--socket", &socket]).run();
+    both.complains(2, &["'--devices' cannot be used with '--socket <SOCKET>'", "leave one"]);
+    let line = json!({ "program": "rot90" }).to_string();
+    let nowhere = gridpool(search).args(&own).env("GRIDPOOL_SOCKET", "/no/such/pool").stdin(line);
+    let ended = nowhere.run();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
 /// Sends a signal to a search that waits for its next line.
 fn ends_by(signal: Signal) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -203,7 +250,7 @@ fn ends_by(signal: Signal) {
         "{rest:?}"
     );
     // Also if a line was no program.
-    assert_eq!(child.wait().expect("it ends").code(), Some(1));
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
     drop(stdin);
 }
 
@@ -214,8 +261,9 @@ fn what_cannot_be_searched_is_refused_before_a_pool_starts() {
     let search = |programs: &str, tasks: &str| {
         gridpool(["search", "--programs", programs, "--tasks", tasks, "--devices", "cpu:1"]).run()
     };
-    search("/no/such/file.jsonl", &tasks).complains(2, &["/no/such/file.jsonl"]);
-    search("/proc", &tasks).complains(2, &["/proc: is a directory"]);
+    search("/no/such/file.jsonl", &tasks)
+        .complains(65, &["/no/such/file.jsonl: cannot be read: No"]);
+    search("/proc", &tasks).complains(65, &["/proc: cannot be read: is a directory"]);
     search("-", "-").complains(2, &["standard input can be read only once"]);
     search("-", &grids).complains(2, &["plain grids", "ARC task files"]);
     let nothing = search("-", &tasks);

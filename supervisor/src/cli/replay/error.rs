@@ -92,8 +92,8 @@ impl ReplayError {
             | Self::Model { .. }
             | Self::Open { .. } => exit::DATA,
             Self::NotAllowed { .. } => exit::NOT_ALLOWED,
-            Self::Interrupted
-            | Self::NoSanitizer
+            Self::Interrupted => exit::INTERRUPTED,
+            Self::NoSanitizer
             | Self::NoWorker { .. }
             | Self::Unexplained { .. }
             | Self::Unsettled { .. } => exit::UNAVAILABLE,

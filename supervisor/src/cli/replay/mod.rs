@@ -23,8 +23,8 @@ use gridpool_protocol::ids::DeviceKind;
 
 use super::error::CommandError;
 use super::flags::{PoolFlags, parse_seconds, whole};
+use super::interrupt::Interrupt;
 use super::progress::Progress;
-use super::search::interrupt::Interrupt;
 use crate::capsule::{Capsule, SUFFIX};
 use crate::config::{DeviceSelection, Settings, StateDir};
 use crate::devices;
@@ -97,7 +97,6 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     let mut load = Load::of(&capsule)?;
     // Before a pool has threads, which inherit the blocked signal.
     let interrupt = Interrupt::new()?;
-    interrupt.set_final(true);
     let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let device = match names_devices {
         true => settings.devices.clone(),
@@ -133,7 +132,7 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
         report.difference = difference::first(&one, &other);
     }
     // Now it ends what runs, and what was found is printed.
-    interrupt.set_final(false);
+    interrupt.stops(|| ());
     if flags.bisect && report.last_died() {
         load.cut_rows(&models);
         report.bisected = Some(bisect(flags, &replayer, &load, &device, &report, &interrupt)?);

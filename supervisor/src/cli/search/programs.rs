@@ -12,11 +12,10 @@ use std::vec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use gridpool_client::{Candidate, Given};
-use gridpool_protocol::solver::Source;
 use serde_json::{Map, Value};
 
 use crate::cli::error::CommandError;
-use crate::cli::program::read;
+use crate::cli::program::{parse, read};
 
 /// Longest line, bytes: a program of the greatest length, each of its bytes escaped.
 const LINE_BYTES_MAX: usize = 128 * 1_024;
@@ -49,7 +48,7 @@ pub(in crate::cli) struct Programs {
 
 enum Origin {
     Definitions(vec::IntoIter<Candidate>),
-    Lines { reader: BufReader<Box<dyn Read + Send>>, name: String, line: u64 },
+    Lines { reader: BufReader<Box<dyn Read + Send>>, line: u64 },
     Nothing,
 }
 
@@ -60,23 +59,26 @@ impl Programs {
         if path.extension().is_some_and(|extension| extension == "py") {
             return Ok(Self { from: definitions(path)?, bad });
         }
-        let (reader, name): (Box<dyn Read + Send>, _) = match path == Path::new("-") {
-            true => (Box::new(io::stdin()), "standard input".to_owned()),
+        let reader: Box<dyn Read + Send> = match path == Path::new("-") {
+            true => Box::new(io::stdin()),
             false => {
-                let name = path.display().to_string();
-                let failed = |error| CommandError::Usage(format!("{name}: {error}"));
+                let failed = |error| CommandError::ProgramFile {
+                    file: path.to_owned(),
+                    why: format!("cannot be read: {error}"),
+                };
                 let mut file = File::open(path).map_err(failed)?;
                 if let Some(what) = other_than_lines(&mut file).map_err(failed)? {
+                    let name = path.display();
                     return Err(CommandError::NoPrograms(format!("{name} is {what}; {LINE}")));
                 }
-                (Box::new(file), name)
+                Box::new(file)
             }
         };
-        Ok(Self::of(reader, name, bad))
+        Ok(Self::of(reader, bad))
     }
 
-    pub(super) fn of(reader: Box<dyn Read + Send>, name: String, bad: BadLines) -> Self {
-        Self { from: Origin::Lines { reader: BufReader::new(reader), name, line: 0 }, bad }
+    pub(super) fn of(reader: Box<dyn Read + Send>, bad: BadLines) -> Self {
+        Self { from: Origin::Lines { reader: BufReader::new(reader), line: 0 }, bad }
     }
 
     /// The lines that were no programs so far.
@@ -116,14 +118,12 @@ fn other_than_lines(file: &mut File) -> io::Result<Option<&'static str>> {
 /// Each definition of a file is a program.
 fn definitions(path: &Path) -> Result<Origin, CommandError> {
     let text = read(path)?;
-    let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+    let source = parse(path, &text)?;
     let named = source.definitions().filter_map(|(name, _)| Some((name, source.extract(name)?.0)));
     let all: Vec<_> = named.map(|(name, text)| Candidate::new(name, text)).collect();
     if all.is_empty() {
-        let path = path.display();
-        return Err(CommandError::Usage(format!(
-            "{path} has no definitions: write `def NAME(I):` for each program"
-        )));
+        let why = "it has no definitions: write `def NAME(I):` for each program".to_owned();
+        return Err(CommandError::ProgramFile { file: path.to_owned(), why });
     }
     Ok(Origin::Definitions(all.into_iter()))
 }
@@ -133,17 +133,17 @@ impl Iterator for Programs {
 
     fn next(&mut self) -> Option<Candidate> {
         loop {
-            let (reader, name, line) = match &mut self.from {
+            let (reader, line) = match &mut self.from {
                 Origin::Definitions(all) => return all.next(),
                 Origin::Nothing => return None,
-                Origin::Lines { reader, name, line } => (reader, name, line),
+                Origin::Lines { reader, line } => (reader, line),
             };
             *line += 1;
             let (bytes, ended) = match next_line(reader) {
                 Ok(read) => read,
                 Err(error) => (Err(error.to_string()), true),
             };
-            let (name, line) = (name.clone(), *line);
+            let line = *line;
             if ended {
                 self.from = Origin::Nothing;
             }
@@ -155,7 +155,7 @@ impl Iterator for Programs {
             };
             return Some(read.unwrap_or_else(|why| {
                 self.bad.0.fetch_add(1, Ordering::Relaxed);
-                Candidate::refused(line.to_string(), format!("{name}, line {line}: {why}"))
+                Candidate::refused(line.to_string(), format!("line {line}: {why}"))
             }));
         }
     }

@@ -28,6 +28,8 @@ const TASKS_SHOWN_MAX: usize = 20;
 
 /// See the module's text.
 pub(in crate::cli) struct Report {
+    /// Where the programs come from; empty if they were typed.
+    from: String,
     json: bool,
     /// The best are printed at the end, not each as it comes.
     best_only: bool,
@@ -38,7 +40,7 @@ pub(in crate::cli) struct Report {
 }
 
 impl Report {
-    pub(in crate::cli) fn new(json: bool, quiet: bool, best_only: bool) -> Self {
+    pub(in crate::cli) fn new(from: String, json: bool, quiet: bool, best_only: bool) -> Self {
         let bar = ProgressBar::new_spinner();
         // It draws only on a terminal.
         bar.set_draw_target(match quiet {
@@ -46,7 +48,7 @@ impl Report {
             false => ProgressDrawTarget::stderr(),
         });
         let now = clock::now();
-        Self { json, best_only, told: 0, bar, started: now, shown: now }
+        Self { from, json, best_only, told: 0, bar, started: now, shown: now }
     }
 
     /// Shows how far the search is.
@@ -56,7 +58,7 @@ impl Report {
         }
         self.shown = clock::now();
         let (requested, executed) = (summary.requested, summary.evaluations.executed);
-        let rate = rate(executed, self.started.elapsed());
+        let rate = rate(executed, since_dispatch(self.started, summary));
         let (requested, executed, rate) = (grouped(requested), grouped(executed), grouped(rate));
         self.bar.set_message(format!("{requested} programs, {executed} evaluations, {rate}/s"));
         self.bar.tick();
@@ -108,7 +110,12 @@ impl Report {
         let (id, what) = (printable(id), printable_lines(what));
         if self.told <= TOLD_MAX {
             // If standard error is closed, the counts at the end must do.
-            self.bar.suspend(|| drop(writeln!(io::stderr(), "gridpool: program {id} {what}")));
+            let from = match self.from.as_str() {
+                "" => String::new(),
+                from => printable(from) + ": ",
+            };
+            let line = format!("gridpool: {from}program {id} {what}");
+            self.bar.suspend(|| drop(writeln!(io::stderr(), "{line}")));
         }
     }
 
@@ -188,6 +195,7 @@ fn totals(
         "refused": summary.refused,
         "deduplicated": summary.deduplicated,
         "failed": summary.failed,
+        "undecided": summary.undecided,
         "executed": summary.evaluations.executed,
         "shared": summary.evaluations.shared,
         "capped": summary.evaluations.capped,
@@ -267,7 +275,7 @@ fn sentences(
     elapsed: Duration,
     was_stopped: bool,
 ) -> String {
-    let SearchSummary { requested, expanded, refused, deduplicated, failed, evaluations, .. } =
+    let SearchSummary { requested, expanded, refused, deduplicated, failed, undecided, .. } =
         summary;
     let checked = &summary.checked;
     let stopped = if was_stopped { "stopped early; " } else { "" };
@@ -277,19 +285,19 @@ fn sentences(
         (refused, "refused"),
         (deduplicated, "equal to earlier ones"),
         (failed, "without a verdict"),
+        (undecided, "undecided"),
     ] {
         if *count > 0 {
             text.push_str(&format!(", {} {what}", grouped(*count)));
         }
     }
-    let executed = evaluations.executed;
+    let executed = summary.evaluations.executed;
     let rate = rate(executed, elapsed);
     let seconds = elapsed.as_secs_f64();
-    text.push_str(&format!(
-        "\n{} evaluations in {seconds:.2} s, {}/s",
-        grouped(executed),
-        grouped(rate)
-    ));
+    text.push_str(&format!("\n{} evaluations in {seconds:.2} s", grouped(executed)));
+    if executed > 0 {
+        text.push_str(&format!(", {}/s", grouped(rate)));
+    }
     let kernels: f64 = summary.kernels.iter().map(|kernel| kernel.device_us).sum();
     if kernels > 0.0 {
         text.push_str(&format!("; {:.2} s on devices", kernels / 1e6));
@@ -308,6 +316,11 @@ fn sentences(
     }
     text.push_str(&format!("\n{} of {} tasks solved", tally.solved(), tasks.list().len()));
     text
+}
+
+/// The time since the first job was dispatched: a pool may have started before.
+pub(super) fn since_dispatch(started: Instant, summary: &SearchSummary) -> Duration {
+    started.elapsed().saturating_sub(Duration::from_micros(summary.queue_us))
 }
 
 #[expect(

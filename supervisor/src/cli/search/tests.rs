@@ -14,7 +14,7 @@ use crate::cli::input::{Body, Input, Pair, Task};
 fn read(text: &str) -> (Vec<Candidate>, u64) {
     let reader: Box<dyn Read + Send> = Box::new(Cursor::new(text.as_bytes().to_vec()));
     let bad = BadLines::default();
-    let all = Programs::of(reader, "p.jsonl".to_owned(), bad.clone()).collect();
+    let all = Programs::of(reader, bad.clone()).collect();
     (all, bad.count())
 }
 
@@ -29,7 +29,7 @@ fn lines_are_programs_and_bad_ones_say_what_to_write() {
     assert_eq!((all[1].text(), bad), (Some("O = I\n"), 5));
     let why = |at: usize| all[at].program.clone().unwrap_err();
     assert!(
-        why(2).starts_with("p.jsonl, line 4: it is not JSON (expected value, column 1); "),
+        why(2).starts_with("line 4: it is not JSON (expected value, column 1); "),
         "{}",
         why(2)
     );
@@ -52,7 +52,7 @@ fn a_line_has_bytecode_or_a_program_and_what_is_no_base64_is_told() {
     let (all, bad) = read(&lines.join("\n"));
     assert_eq!((&all[0], bad), (&Candidate::of_bytecode("a", vec![1, 2, 3]), 3));
     let why = |at: usize| all[at].program.clone().unwrap_err();
-    assert!(why(1).starts_with("p.jsonl, line 2: its bytecode is no base64 ("), "{}", why(1));
+    assert!(why(1).starts_with("line 2: its bytecode is no base64 ("), "{}", why(1));
     assert!(why(1).ends_with("): take the line as `gridpool compile` prints it"), "{}", why(1));
     assert!(why(2).contains("its bytecode is no text"), "{}", why(2));
     assert!(why(3).ends_with("leave one of them out"), "{}", why(3));
