@@ -45,7 +45,9 @@ impl Interrupt {
             }
             tracing::error!("ended by {signal}");
             logging::flush();
-            if let Err(errno) = signals.thread_unblock().and_then(|()| raise(signal)) {
+            // A shell's background jobs ignore SIGINT: those the other ends.
+            let end = || [signal, Signal::SIGTERM].into_iter().try_for_each(raise);
+            if let Err(errno) = signals.thread_unblock().and_then(|()| end()) {
                 tracing::error!(%errno, "cannot end this process");
             }
         };
