@@ -96,11 +96,12 @@ pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
         // If standard error is closed, the exit code must do.
         drop(writeln!(io::stderr(), "gridpool: {more} more programs are refused"));
     }
-    some_can_run(&from, requested, refused).map_err(|error| match error {
-        // They were typed.
-        CommandError::NoPrograms(why) if files.is_empty() => CommandError::Usage(why),
-        error => error,
-    })?;
+    // What was typed is no file's data.
+    let of_typed = |error: CommandError| match files.is_empty() {
+        true => CommandError::Usage(error.to_string()),
+        false => error,
+    };
+    some_can_run(&from, requested, refused).map_err(of_typed)?;
     let all_lines = bad_lines.iter().all(|lines| lines.count() == 0);
     Ok(if all_lines { exit::OK } else { exit::DATA })
 }

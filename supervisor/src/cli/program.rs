@@ -76,8 +76,12 @@ impl ProgramText {
     }
 
     pub(super) fn compile(&self, ties: Ties) -> Result<Program, CommandError> {
+        self.program(ties).map_err(|error| self.wrong(error))
+    }
+
+    fn program(&self, ties: Ties) -> Result<Program, ProgramError> {
         let program = Program::compile(self.text.trim_end(), ties);
-        program.map_err(|error| self.wrong(error.from_line(self.first_line)))
+        program.map_err(|error| error.from_line(self.first_line))
     }
 
     /// The error of this text, with the name of its file.
@@ -182,9 +186,9 @@ pub(super) fn compiled(
     let (source, paths) =
         chosen(work.program.as_deref(), work.program_file.as_deref(), &work.inputs)?;
     let source = source.up_to(work.trace.as_deref())?;
-    let program = source.compile(work.ties).map_err(|error| match error {
-        CommandError::Program(error) => misplaced::program(&source.text, &paths, error),
-        error => error,
+    let program = source.program(work.ties).map_err(|error| match source.file {
+        Some(_) => source.wrong(error),
+        None => misplaced::program(&source.text, &paths, error),
     })?;
     let program = match work.steps {
         None => program,
