@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -27,6 +28,10 @@ _Row = tuple[str, Optional[str], Optional[bytes], Optional[bytes]]
 _FED_AT_ONCE = 256
 #: How long reading them may take, seconds: results do not wait for an iterator that is slow.
 _FED_SECONDS = 0.005
+
+#: Most steps of a program on a pair, and most threads that compile texts.
+_STEPS_MAX = 100_000_000
+_THREADS_MAX = 256
 
 #: The status of a pair that a program solves; the others are in `STATUSES`.
 EQUAL = 0
@@ -118,6 +123,7 @@ class Search(Iterator[SearchResult]):
         self._waiting: list[tuple[str, Union[str, bytes]]] = []
         self._ready: Iterator[_Row] = iter(())
         self._is_read = False
+        self._lock = threading.RLock()
         #: The pairs of each task, a slice of the arrays of results.
         self.tasks = tasks
 
@@ -125,15 +131,17 @@ class Search(Iterator[SearchResult]):
         return self
 
     def __next__(self) -> SearchResult:
-        while True:
-            for row in self._ready:
-                name, error, statuses, scores = row
-                return SearchResult(name, error, statuses, scores, self.tasks)
-            is_full = self._feed()
-            rows = self._native.take(is_full or self._is_read)
-            if rows is None:
-                raise StopIteration
-            self._ready = iter(rows)
+        # Threads may share a search: each result goes to one of them.
+        with self._lock:
+            while True:
+                for row in self._ready:
+                    name, error, statuses, scores = row
+                    return SearchResult(name, error, statuses, scores, self.tasks)
+                is_full = self._feed()
+                rows = self._native.take(is_full or self._is_read)
+                if rows is None:
+                    raise StopIteration
+                self._ready = iter(rows)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -177,11 +185,25 @@ def _named(at: int, program: Candidate) -> tuple[str, Union[str, bytes]]:
                 raise ValueError(f"program {at} has a program and bytecode: leave one of them out")
             return str(name), _decoded(at, program["bytecode"])
     elif isinstance(program, tuple):
-        name, text = program
+        parts = cast("tuple[Any, ...]", program)
+        if len(parts) != 2:
+            raise ValueError(f"program {at} is a tuple of {len(parts)}: give its text, or (name, text)")
+        name, text = parts
     text = text.text if isinstance(text, Program) else text
     if not isinstance(text, str):
         raise TypeError(f"program {at} is a {type(text).__name__}: give its text, or (name, text)")
-    return str(name), text
+    name = str(name)
+    if not (text.isascii() and name.isascii()) and _is_torn(name + text):
+        raise ValueError(f"program {at} has a surrogate, half of a character: give whole ones")
+    return name, text
+
+
+def _is_torn(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _decoded(at: int, bytecode: Any) -> bytes:
@@ -212,6 +234,10 @@ def start(
     """Starts a search; `Client.search` explains the arguments."""
     if pairs not in ("train", "all"):
         raise ValueError(f'pairs is {pairs!r}: write "train" or "all"')
+    if not 1 <= steps <= _STEPS_MAX:
+        raise ValueError(f"steps is {steps}: write a number from 1 to {_STEPS_MAX:,}")
+    if threads is not None and not 1 <= threads <= _THREADS_MAX:
+        raise ValueError(f"threads is {threads}: write a number from 1 to {_THREADS_MAX}")
     if isinstance(programs, str):
         raise TypeError("programs is one text: give a list of them, or another iterable")
     all_pairs: list[tuple[Any, Any]] = []
