@@ -20,8 +20,8 @@ use crate::completions::{Canceller, Completions};
 use crate::errors;
 use crate::input::{self, Source};
 use crate::load::ModelLoad;
-use crate::outputs::Outputs;
-use crate::process::{Owned, detached};
+use crate::outputs::{Answered, Outputs};
+use crate::process::{Owned, detached, unless_interrupted};
 use crate::search::{self, Search};
 use crate::terms::{Terms, Traced, seconds};
 
@@ -63,29 +63,6 @@ impl Loaded {
     #[getter]
     fn pairs(&self) -> bool {
         self.grids_per_item == 2
-    }
-}
-
-/// Answers as Python objects.
-pub(crate) struct Answered;
-
-impl Answered {
-    /// The outputs, or the exception of a verdict that is not OK.
-    pub(crate) fn of(
-        py: Python<'_>,
-        answer: Result<Answer<gridpool_client::Outputs>, ClientError>,
-    ) -> PyResult<Py<Outputs>> {
-        let answer = answer.map_err(|error| errors::client(py, &error))?;
-        let partial = answer.partial().cloned();
-        let (receipt, outputs) = answer.into_parts();
-        if let Some(outputs) = outputs {
-            return Py::new(py, Outputs::new(outputs, receipt));
-        }
-        let class = errors::class_of(receipt.verdict);
-        let text = format!("{}: {}", receipt.verdict, receipt.reason);
-        let json = Outputs::json(&receipt)?;
-        let partial = partial.map(|partial| Py::new(py, Outputs::new(partial, receipt)));
-        Err(errors::raise(py, class, (text, json, partial.transpose()?)))
     }
 }
 
@@ -282,8 +259,9 @@ impl Client {
     ) -> PyResult<Canceller> {
         let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, trace)?;
         let handle = self.send(py, (program, ties), grids, terms)?;
+        let handle = unless_interrupted(py, handle)?;
         let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
-        completions.watch(handle, callback);
+        completions.watch(py, handle, callback)?;
         Ok(canceller)
     }
 
@@ -309,18 +287,20 @@ impl Client {
     ) -> PyResult<Vec<Canceller>> {
         let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, trace)?;
         let client = self.connection(py)?;
-        let jobs = batches
-            .iter()
-            .map(|grids| self.job(py, &client, (program, ties), grids, terms.clone()));
+        let jobs = batches.iter().enumerate().map(|(at, grids)| {
+            let job = self.job(py, &client, (program, ties), grids, terms.clone());
+            job.map_err(|error| errors::in_batch(py, error, at))
+        });
         let jobs = jobs.collect::<PyResult<Vec<_>>>()?;
         let sent = detached(py, || client.send_many(jobs));
         let handles = sent.map_err(|error| errors::client(py, &error))?;
+        let handles = unless_interrupted(py, handles)?;
         let watched = handles.into_iter().zip(callbacks).map(|(handle, callback)| {
             let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
-            completions.watch(handle, callback);
-            canceller
+            completions.watch(py, handle, callback)?;
+            Ok(canceller)
         });
-        Ok(watched.collect())
+        watched.collect()
     }
 
     /// Packs a batch into shared memory.

@@ -11,7 +11,8 @@ use gridpool_client::{Answer, Answering, ClientError, Handle};
 use gridpool_ipc::mutex::Mutex;
 use pyo3::prelude::*;
 
-use crate::client::Answered;
+use crate::errors;
+use crate::outputs::Answered;
 use crate::process::{Owned, detached};
 
 /// How long the thread sleeps at most before it looks again.
@@ -33,6 +34,8 @@ struct Inner {
     jobs: BTreeMap<u64, Job>,
     /// Jobs to look at.
     woken: VecDeque<u64>,
+    /// Callbacks of jobs that [`Completions::close`] has cancelled.
+    cancelled: Vec<Py<PyAny>>,
     next: u64,
     closed: bool,
 }
@@ -66,15 +69,31 @@ pub(crate) struct Completions {
 
 impl Completions {
     /// Calls `callback(result, error)` on the taking thread when the job has its answer.
-    pub(crate) fn watch(&self, handle: Handle<gridpool_client::Outputs>, callback: Py<PyAny>) {
+    pub(crate) fn watch(
+        &self,
+        py: Python<'_>,
+        handle: Handle<gridpool_client::Outputs>,
+        callback: Py<PyAny>,
+    ) -> PyResult<()> {
         let mut inner = self.queue.inner.lock();
+        if inner.closed {
+            drop(inner);
+            detached(py, || drop(handle));
+            return Err(closed(py));
+        }
         let job = inner.next;
         inner.next += 1;
         inner.jobs.insert(job, Job { answer: Box::pin(handle.into_future()), callback });
         inner.woken.push_back(job);
         drop(inner);
         self.queue.changed.notify_all();
+        Ok(())
     }
+}
+
+/// The error of a job whose client was closed.
+fn closed(py: Python<'_>) -> PyErr {
+    errors::raise(py, "Cancelled", ("the client was closed",))
 }
 
 #[pymethods]
@@ -84,11 +103,19 @@ impl Completions {
         Self { queue: Owned::new(Arc::default()) }
     }
 
-    /// Waits for answers: `(callback, result, error)` of each; `None` once this is closed.
+    /// Waits for answers: `(callback, result, error)` of each. Once this is closed, the jobs without one are
+    /// `Cancelled`, and then there is `None`.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Vec<Taken>>> {
         let queue: &Arc<Queue> = &self.queue;
         loop {
-            let Some(polled) = detached(py, || queue.next()) else { return Ok(None) };
+            let Some(polled) = detached(py, || queue.next()) else {
+                let left = detached(py, || queue.left());
+                let taken = left
+                    .into_iter()
+                    .map(|callback| (callback, py.None(), closed(py).into_value(py).into_any()));
+                let taken: Vec<_> = taken.collect();
+                return Ok(if taken.is_empty() { None } else { Some(taken) });
+            };
             let mut done = Vec::with_capacity(polled.len());
             for (job, answer) in polled {
                 let (result, error) = match Answered::of(py, answer) {
@@ -113,17 +140,31 @@ impl Completions {
         if !self.queue.is_mine() {
             return;
         }
-        let jobs = {
-            let mut inner = self.queue.inner.lock();
-            inner.closed = true;
-            std::mem::take(&mut inner.jobs)
-        };
+        let answers = self.queue.close();
         self.queue.changed.notify_all();
-        drop(jobs);
+        drop(answers);
     }
 }
 
 impl Queue {
+    /// Closes it. Dropping the jobs' answers cancels them; [`Queue::left`] has their callbacks.
+    fn close(&self) -> Vec<Pin<Box<Answering<gridpool_client::Outputs>>>> {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        let jobs = std::mem::take(&mut inner.jobs).into_values();
+        let (answers, callbacks): (Vec<_>, Vec<_>) =
+            jobs.map(|job| (job.answer, job.callback)).unzip();
+        inner.cancelled.extend(callbacks);
+        answers
+    }
+
+    /// The callbacks of the jobs that had no answer when it was closed.
+    fn left(&self) -> Vec<Py<PyAny>> {
+        // One that was looked at just then is among the jobs.
+        drop(self.close());
+        std::mem::take(&mut self.inner.lock().cancelled)
+    }
+
     /// The jobs that have answers, at least one; `None` once it is closed.
     fn next(self: &Arc<Self>) -> Option<Vec<(Job, Polled)>> {
         loop {

@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-use gridpool_client::{BatchError, ClientError, ProgramError, Refusal, TensorError, Verdict};
+use gridpool_client::{
+    BatchError, ClientError, Limit, ProgramError, Refusal, TensorError, Verdict,
+};
 use gridpool_protocol::chain::Chain;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -25,6 +27,15 @@ pub(crate) fn bad_input(
     column: Option<usize>,
 ) -> PyErr {
     raise(py, "BadInput", (why, grid, row, column))
+}
+
+/// The error of one of many batches.
+pub(crate) fn in_batch(py: Python<'_>, error: PyErr, batch: usize) -> PyErr {
+    let value = error.value(py);
+    match value.hasattr("_of_batch") {
+        Ok(true) => value.call_method1("_of_batch", (batch,)).err().unwrap_or(error),
+        Ok(false) | Err(_) => error,
+    }
 }
 
 /// A program that does not compile.
@@ -89,6 +100,11 @@ pub(crate) fn client(py: Python<'_>, error: &ClientError) -> PyErr {
 
 fn refused(py: Python<'_>, refusal: &Refusal, text: &str) -> PyErr {
     match refusal {
+        Refusal::Busy(Limit::Arenas) => {
+            let text =
+                format!("{text}: drop results and loaded batches, or copy what you need of them");
+            raise(py, "Busy", (text, None::<f64>))
+        }
         Refusal::Busy(limit) => {
             let again_in = limit.again_in().map(|span| span.as_secs_f64());
             raise(py, "Busy", (text, again_in))

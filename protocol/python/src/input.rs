@@ -103,7 +103,12 @@ pub(crate) fn sizes(
 ) -> PyResult<Vec<[usize; 2]>> {
     let sizes = match given.cast::<PyUntypedArray>() {
         Ok(array) if matches!(array.shape(), [_, 2]) => flat(py, array.as_any())?,
-        Ok(_) | Err(_) => given.extract()?,
+        Ok(_) | Err(_) => given.extract().map_err(|error: PyErr| {
+            let why = "beside cells are no sizes: write the rows and columns of each grid, [(2, 3), (1, 5)]";
+            let raised = bad_input(py, why, None, None, None);
+            raised.set_cause(py, Some(error));
+            raised
+        })?,
     };
     let want: usize = sizes.iter().map(|[h, w]| h.saturating_mul(*w)).sum();
     if want == cells {

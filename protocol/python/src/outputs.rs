@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use gridpool_client::Receipt;
+use gridpool_client::{Answer, ClientError, Receipt};
 use gridpool_protocol::output::{Bytes, OutputLayout};
 use gridpool_protocol::shared::SharedMemory;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyList};
 use serde::Serialize;
 
 use crate::convert::{Converter, Form};
+use crate::errors;
 use crate::process::Owned;
 
 /// The results of one job.
@@ -63,6 +64,29 @@ impl Outputs {
             list.append(converter.item(item)?)?;
         }
         Ok(list)
+    }
+}
+
+/// Answers as Python objects.
+pub(crate) struct Answered;
+
+impl Answered {
+    /// The outputs, or the exception of a verdict that is not OK.
+    pub(crate) fn of(
+        py: Python<'_>,
+        answer: Result<Answer<gridpool_client::Outputs>, ClientError>,
+    ) -> PyResult<Py<Outputs>> {
+        let answer = answer.map_err(|error| errors::client(py, &error))?;
+        let partial = answer.partial().cloned();
+        let (receipt, outputs) = answer.into_parts();
+        if let Some(outputs) = outputs {
+            return Py::new(py, Outputs::new(outputs, receipt));
+        }
+        let class = errors::class_of(receipt.verdict);
+        let text = format!("{}: {}", receipt.verdict, receipt.reason);
+        let json = Outputs::json(&receipt)?;
+        let partial = partial.map(|partial| Py::new(py, Outputs::new(partial, receipt)));
+        Err(errors::raise(py, class, (text, json, partial.transpose()?)))
     }
 }
 

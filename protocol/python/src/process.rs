@@ -74,6 +74,17 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send)
     value
 }
 
+/// What was sent. If a signal came meanwhile that raises, nobody will have the jobs, so they are cancelled.
+pub(crate) fn unless_interrupted<T: Send>(py: Python<'_>, sent: T) -> PyResult<T> {
+    match py.check_signals() {
+        Ok(()) => Ok(sent),
+        Err(interrupt) => {
+            detached(py, || drop(sent));
+            Err(interrupt)
+        }
+    }
+}
+
 /// A value of one process. A fork of it neither uses nor drops it.
 #[derive(Debug)]
 pub(crate) struct Owned<T> {

@@ -58,6 +58,12 @@ class BadInput(Error, ValueError):
         self.grid = grid
         self.row = row
         self.column = column
+        #: Of `submit_many`, the batch.
+        self.batch: Optional[int] = None
+
+    def _of_batch(self, batch: int) -> None:
+        self.batch = batch
+        self.args = (f"batch {batch}: {self}",)
 
 
 class JobError(Error):

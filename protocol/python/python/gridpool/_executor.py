@@ -53,6 +53,8 @@ class Executor(concurrent.futures.Executor):
         **terms: Any,
     ) -> Iterator[Any]:
         """Runs the program over each grid, in order."""
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
         if len(iterables) != 1:
             raise TypeError(f"a program takes one iterable of grids: got {len(iterables)}")
         if chunksize < 1:

@@ -124,6 +124,9 @@ def _is_pair(value: Any) -> bool:
 
 def flatten(source: Any, pairs: bool) -> list[Any]:
     """The items of anything else, as a list of grids, or of (input, output). `_native` calls it."""
+    if getattr(source, "ndim", None) == 0:
+        # NumPy's has no elements, although it says that it is iterable.
+        raise BadInput(f"{type(source).__name__} of 0 dimensions is no batch of grids")
     return list(_items(source, pairs))
 
 
@@ -180,6 +183,8 @@ def _both(value: Any) -> tuple[Any, Optional[Any]]:
     sides = list(cast("Iterable[Any]", value))
     if len(sides) != 2:
         raise BadInput(f"the program takes pairs: an item has {len(sides)} elements, not (input, output)")
+    if any(isinstance(side, (list, tuple)) and side and isinstance(side[0], int) for side in sides):
+        raise BadInput("the program takes pairs, and an item is a grid: write (input, output) for each item")
     return (_rows(sides[0]), None if sides[1] is None else _rows(sides[1]))
 
 
@@ -189,10 +194,10 @@ def _rows(grid: Any) -> Any:
         import numpy as np
 
         array = np.asarray(grid)
-        if array.dtype.kind == "f":
+        if array.dtype.kind not in "biu":
             raise BadInput(f"an array of {array.dtype} holds no colours: give one of integers, `array.astype(int)`")
-        if array.ndim != 2 or array.dtype.kind not in "biu":
-            raise BadInput(f"an array of {array.dtype} with {array.ndim} dimensions is no grid")
+        if array.ndim != 2:
+            raise BadInput(f"an array of {array.dtype} with {array.ndim} dimensions is no grid: give one of rows and columns")
         # Byte order and subclasses aside.
         return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if isinstance(grid, (str, bytes)) or not isinstance(grid, Iterable):

@@ -7,6 +7,7 @@ import atexit
 import concurrent.futures
 import functools
 import json
+import logging
 import os
 import shutil
 import signal as _signal
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 from . import _native, _search
 from ._binary import binary
-from ._errors import Error, NoPool, StartError
+from ._errors import Cancelled, Error, NoPool, StartError
 from ._inputs import Task
 from ._models import ModelLoad, ModelOptions, given
 from ._program import TIES, Program, text_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 Text = Union[str, Program]
 
+_LOG = logging.getLogger("gridpool")
 #: Steps that a program of a search may run on a pair.
 STEPS = 1_000_000
 #: How the address of a cluster begins.
@@ -60,19 +62,29 @@ class Future(concurrent.futures.Future[Results]):
     """The future of a job. `cancel` also cancels a job that runs already."""
 
     _canceller: Optional[_native.Canceller] = None
+    #: Keeps the client until the job has its answer.
+    _client: Optional[Client] = None
 
     def cancel(self) -> bool:
         """Cancels the job; `False` if it has its answer."""
         if not super().cancel():
             return False
-        self.set_running_or_notify_cancel()
+        mine = object()
+        if self.__dict__.setdefault("_told", mine) is mine:
+            # Only the first call may tell those who wait.
+            self.set_running_or_notify_cancel()
+        self._client = None
         if self._canceller is not None:
             self._canceller.cancel()
         return True
 
     def _settle(self, native: Any, error: Optional[BaseException]) -> None:
+        self._client = None
         try:
-            if error is not None:
+            if isinstance(error, Cancelled) and error.receipt is None:
+                # The client was closed.
+                self.cancel()
+            elif error is not None:
                 self.set_exception(error)
             else:
                 self.set_result(Results(native))
@@ -131,7 +143,11 @@ def _take(completions: _native.Completions) -> None:
         if done is None:
             return
         for callback, result, error in done:
-            callback(result, error)
+            try:
+                callback(result, error)
+            except BaseException:
+                # Such as SystemExit of somebody's `add_done_callback`: other futures need this thread.
+                _LOG.exception("a callback of a future raised")
 
 
 class Client:
@@ -217,6 +233,7 @@ class Client:
         """As `run`, but returns once the job is sent: a `concurrent.futures.Future` of the results."""
         text, tie = text_of(program, ties)
         future = Future()
+        future._client = self
         future._canceller = self._native.start(
             self._completions(), future._settle, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy,
             current(traceparent, tracestate),
@@ -244,6 +261,8 @@ class Client:
         text, tie = text_of(program, ties)
         raw = [_raw(batch) for batch in batches]
         futures = [Future() for _ in raw]
+        for future in futures:
+            future._client = self
         settle = [future._settle for future in futures]
         cancellers = self._native.start_many(
             self._completions(), settle, text, raw, tie, deadline, priority, at_most_once, refuse_if_busy,
@@ -297,7 +316,13 @@ class Client:
         if _is_small(grids):
             canceller = start()
         else:
-            canceller = await loop.run_in_executor(self._sending(), start)
+            sending = self._sending().submit(start)
+            try:
+                canceller = await asyncio.wrap_future(sending)
+            except asyncio.CancelledError:
+                future.cancel()
+                sending.add_done_callback(_cancel_sent)
+                raise
         try:
             return await future
         except asyncio.CancelledError:
@@ -328,16 +353,23 @@ class Client:
         self, program: Text, rest: Iterator[Any], window: int, ordered: bool, terms: dict[str, Any]
     ) -> Iterator[Results]:
         under_way: deque[Future] = deque()
+        ended: Optional[Exception] = None
         try:
-            for batch in rest:
-                under_way.append(self.submit(program, batch, **terms))
-                if len(under_way) >= window:
-                    yield _next(under_way, ordered).result()
-            while under_way:
-                yield _next(under_way, ordered).result()
+            while True:
+                while ended is None and len(under_way) < window:
+                    try:
+                        under_way.append(self.submit(program, next(rest), **terms))
+                    except Exception as error:
+                        # The results before come first.
+                        ended = error
+                if not under_way:
+                    break
+                yield _next(under_way, ordered)
         finally:
             for future in under_way:
                 future.cancel()
+        if not isinstance(ended, StopIteration):
+            raise cast(Exception, ended)
 
     def search(
         self,
@@ -614,7 +646,14 @@ class Pool(Client):
 
     def _wait_ready(self, until: float) -> None:
         while True:
-            status = self.status()
+            try:
+                status = self.status()
+            except ConnectionError:
+                # It ends, and its log says why.
+                if self._process is not None:
+                    self._process.wait(_EXIT_TIMEOUT)
+                self._check(until, "does not answer")
+                raise
             workers = status["workers"]
             if workers and all(row["state"] in _SETTLED for row in workers):
                 break
@@ -675,14 +714,21 @@ def _end(
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _next(under_way: deque[Future], ordered: bool) -> Future:
-    """Takes the next future of `map`: the oldest, or the first that is done."""
-    if ordered:
-        return under_way.popleft()
-    done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
-    future = next(iter(done))
-    under_way.remove(cast(Future, future))
-    return cast(Future, future)
+def _next(under_way: deque[Future], ordered: bool) -> Results:
+    """Takes the next result of `map`: the oldest, or the first that is there. Until then an interrupt cancels its job."""
+    future = under_way[0]
+    if not ordered:
+        done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
+        future = cast(Future, next(iter(done)))
+    results = future.result()
+    under_way.remove(future)
+    return results
+
+
+def _cancel_sent(sending: concurrent.futures.Future[_native.Canceller]) -> None:
+    """Cancels a job whose task was cancelled while a thread sent it."""
+    if not sending.cancelled() and sending.exception() is None:
+        sending.result().cancel()
 
 
 def _is_small(grids: Any) -> bool:
