@@ -244,18 +244,21 @@ impl Jobs<'_> {
                 .with_priority(plan.priority)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
+            // While we have jobs in flight, taking their answers makes room: do not wait in the pool then.
+            let mut waits = false;
             loop {
-                // While we have jobs in flight, taking their answers makes room: do not wait then.
-                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
-                match may_wait {
+                match waits {
+                    // Nothing can be cancelled.
                     true => self.interrupt.ends(),
                     false => self.interrupt.stops(|| ()),
                 }
                 self.go_on()?;
-                let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
+                let job = if waits { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
-                        if !self.makes_room(&refusal)? {
+                        if self.in_flight.is_empty() && plan.wait_if_busy && !waits {
+                            waits = true;
+                        } else if !self.makes_room(&refusal)? {
                             return Err(ClientError::Refused(refusal).into());
                         }
                     }

@@ -88,7 +88,8 @@ fn what_compile_prints_is_what_search_takes() {
     let ended = gridpool(["compile", "--programs", "-"]).stdin(LINES).run();
     assert_eq!(ended.code, Some(65), "{}", ended.stderr);
     let told: Vec<_> = ended.stderr.lines().filter(|line| line.contains("is refused: ")).collect();
-    let says = "gridpool: standard input: program t is refused: it is a template, and bytecode is one program without holes: ";
+    let says = "gridpool: standard input: program t is refused: it is a template, and bytecode is one program without \
+                holes: ";
     assert!(told[0].starts_with(says), "{told:?}");
     let says = "gridpool: standard input: program odd is refused: line 1, column 5";
     assert!(told[1].starts_with(says), "{told:?}");
