@@ -13,8 +13,8 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const NO_WATCH: &str = "the health is not sent as it changes: call Check again and again";
 const NO_CUDA_MEMORY: &str = "CUDA shared memory is not served: send the tensors in the request, in \
                               raw_input_contents; gridpool copies them to the device";
-const NO_TRACES: &str = "traces are not set over gRPC: start the pool with --trace; the response parameter `receipt` says where and when a \
-     request ran";
+const NO_TRACES: &str = "traces are not set over gRPC: start the pool with --trace; the response \
+                         parameter `receipt` says where and when a request ran";
 const NO_LOG: &str = "the log is not set over gRPC: start the pool with GRIDPOOL_LOG";
 
 /// A method.
