@@ -16,7 +16,7 @@
 //! | 0 | every job ended OK |
 //! | 1 | a job did not end OK |
 //! | 2 | the command line is wrong, or a program that is typed there |
-//! | 65 | a file of inputs or programs is missing or wrong, or standard input |
+//! | 65 | inputs or programs, from a file or standard input, are missing or wrong |
 //! | 69 | no device, no pool at the socket, no NATS server, or another program has the socket or the port |
 //! | 70 | a fault of gridpool itself |
 //! | 71 | the system refuses what gridpool needs, such as open files or threads |
@@ -24,7 +24,7 @@
 //! | 74 | an output file or standard output could not be written |
 //! | 77 | this user may not use the pool, or not give that order |
 //! | 78 | the config file, a model's file, a socket or address to listen at or the state folder is wrong |
-//! | 130 | Ctrl-C or SIGTERM stopped the work; what is known was printed |
+//! | 130 | Ctrl-C or SIGTERM stopped what was under way; what is known was printed |
 
 /// One exit code: number, name, meaning.
 pub type Row = (i32, &'static str, &'static str);
@@ -71,7 +71,7 @@ pub mod cli {
     pub const JOB: u8 = 1;
     /// The command line is wrong, or a program that is typed there.
     pub const USAGE: u8 = 2;
-    /// A file of inputs or programs is missing or wrong.
+    /// Inputs or programs, from a file or standard input, are missing or wrong.
     pub const DATA: u8 = 65;
     /// No device, no pool at the socket, no NATS server, or another program has the socket or the port.
     pub const UNAVAILABLE: u8 = 69;
@@ -96,7 +96,7 @@ pub mod cli {
         (OK, "every job ended OK"),
         (JOB, "a job did not end OK"),
         (USAGE, "the command line is wrong, or a program that is typed there"),
-        (DATA, "a file of inputs or programs is missing or wrong, or standard input"),
+        (DATA, "inputs or programs, from a file or standard input, are missing or wrong"),
         (
             UNAVAILABLE,
             "no device, no pool at the socket, no NATS server, or another program has the socket or the port",
@@ -110,7 +110,7 @@ pub mod cli {
             CONFIG,
             "the config file, a model's file, a socket or address to listen at or the state folder is wrong",
         ),
-        (INTERRUPTED, "Ctrl-C or SIGTERM stopped the work; what is known was printed"),
+        (INTERRUPTED, "Ctrl-C or SIGTERM stopped what was under way; what is known was printed"),
     ];
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::documents::{by_oracle, entry, read, says};
-use crate::jobs::{PROGRAM, as_json, data, program};
+use crate::jobs::{PROGRAM, as_json, data, program, small_job, submit};
 use crate::pool::cpu;
 use crate::processes;
 use crate::wait::eventually_so;
@@ -213,14 +213,27 @@ fn ctrl_c_says_what_was_done_and_cancels_what_is_under_way() {
             status.counters.cancelled > before && status.workers.iter().all(|row| row.run.is_none())
         });
     }
-    let run = gridpool(["run", endless, "--devices", "cpu:1"]).args(&long).arg(data("grids.json"));
+    // It waits for room that only others' jobs can make.
+    let full = cpu(1).limits("queue_jobs_max = 1\nfeed_cost_max = 0").start();
+    full.stop("cpu0");
+    let client = full.client();
+    let running = submit(&client, small_job(1));
+    full.until_busy("cpu0");
+    let others = [running, submit(&client, small_job(2))];
+    let call = full.cli(&["submit", "rot90"]).arg(data("grids.json")).start();
+    full.until_status("a refusal", |status| status.counters.refused_busy > 0);
+    processes::signal(call.process.pid(), Signal::SIGINT);
+    call.finish().complains(130, &["stopped by Ctrl-C or SIGTERM", "; 0 of "]);
+    drop(others);
+    let run =
+        gridpool(["run", endless, "--devices", "cpu:1"]).args(&long[..2]).arg(data("grids.json"));
     let call = run.start();
     // Its start takes far less.
     eventually_so("the worker runs the job", || {
         processes::children(call.process.pid())
             .into_iter()
-            .any(|worker| processes::ticks(worker) > 200)
+            .any(|worker| processes::ticks(worker) > 100)
     });
     processes::signal(call.process.pid(), Signal::SIGINT);
-    call.finish().complains(130, &["stopped by Ctrl-C or SIGTERM", "0 of "]);
+    call.finish().complains(130, &["stopped by Ctrl-C or SIGTERM", "; 0 of "]);
 }

@@ -214,7 +214,22 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if the pool does not accept the job; else a [`ClientError`] of the connection.
     pub fn submit<O: 'static>(&self, job: Job<O>) -> Result<Handle<O>, ClientError> {
-        self.send(job.with_told_acceptance())?.accepted()
+        self.submit_with(job, drop)
+    }
+
+    /// The same. `sent` gets what cancels the job while this waits for its acceptance: then the refusal of a busy pool
+    /// is the error.
+    ///
+    /// # Errors
+    /// As for [`Client::submit`].
+    pub fn submit_with<O: 'static>(
+        &self,
+        job: Job<O>,
+        sent: impl FnOnce(Canceller),
+    ) -> Result<Handle<O>, ClientError> {
+        let handle = self.send(job.with_told_acceptance())?;
+        sent(handle.canceller());
+        handle.accepted()
     }
 
     /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. Any number may be

@@ -54,7 +54,7 @@ impl Sources {
     }
 
     fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
-        if Path::new(named).exists() {
+        if Path::new(named).exists() && !Path::new(named).is_dir() {
             return self.file(Path::new(named));
         }
         if let Some(missing) = misplaced::missing(named) {

@@ -20,13 +20,15 @@ pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
         Some(ContextValue::String(text)) => error.kind() == of && wrong.contains(&text.as_str()),
         Some(_) | None => false,
     };
+    let is_unknown = |wrong: &[&str], near: &[&str]| {
+        is(ErrorKind::UnknownArgument, ContextKind::InvalidArg, wrong)
+            && !is(ErrorKind::UnknownArgument, ContextKind::SuggestedArg, near)
+    };
     let hint = if is(ErrorKind::InvalidSubcommand, ContextKind::InvalidSubcommand, &STOPS) {
         DRAIN
-    } else if is(ErrorKind::UnknownArgument, ContextKind::InvalidArg, &["--devices", "--device"])
-        && !is(ErrorKind::UnknownArgument, ContextKind::SuggestedArg, &["--devices"])
-    {
+    } else if is_unknown(&["--devices", "--device"], &["--devices"]) {
         DEVICES
-    } else if is(ErrorKind::UnknownArgument, ContextKind::InvalidArg, &["--program"]) {
+    } else if is_unknown(&["--program"], &["--programs"]) {
         PROGRAM
     } else {
         // That of clap for a value with dashes: nobody means one.
@@ -59,6 +61,7 @@ mod tests {
             ("status --devices 0", "tip: a running pool has the devices that"),
             ("submit --device cpu:1 rot90 in.json", "tip: a running pool has the devices that"),
             ("run --device cpu:1 rot90 in.json", "'--devices'"),
+            ("search --program in.jsonl", "'--programs'"),
             ("check --program in.py", "tip: write the file without a flag, `gridpool check FILE`"),
             ("statu", "'status'"),
             ("serve --standbi 1", "'--standby'"),

@@ -85,6 +85,9 @@ const OF_CLUSTER: [(&str, &str); 6] = [
     ("nats_key", "--nats-key <FILE>"),
 ];
 
+/// Flags of a pool of the command's own that name the reference too, which checks verdicts of any pool.
+const OF_ALL_PLACES: [&str; 2] = ["config", "worker_bin"];
+
 /// The flag of a pool on this host.
 const OF_SOCKET: (&str, &str) = ("socket", "--socket <SOCKET>");
 
@@ -97,7 +100,8 @@ impl FromArgMatches for OwnGiven {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let command = PoolFlags::augment_args(clap::Command::new("pool"));
-        let own = command.get_arguments().find(|arg| is_flag(arg.get_id().as_str()));
+        let is_own = |id: &str| is_flag(id) && !OF_ALL_PLACES.contains(&id);
+        let own = command.get_arguments().find(|arg| is_own(arg.get_id().as_str()));
         let place = OF_CLUSTER.iter().chain([&OF_SOCKET]).find(|(id, _)| is_flag(id));
         if let (Some(own), Some((_, place))) = (own.and_then(clap::Arg::get_long), place) {
             let text = format!(

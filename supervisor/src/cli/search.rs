@@ -64,8 +64,8 @@ pub(super) struct SearchFlags {
     /// Print the best K programs of each task at the end, and no line for each program.
     #[arg(long, value_name = "K", value_parser = whole::<u32>(1..=10_000))]
     top: Option<u32>,
-    /// Print a JSON line for each program and task, and one with all counts at the end. Seconds count from the dispatch
-    /// of the first job.
+    /// Print a JSON line for each program and task, and one with all counts at the end. Seconds leave out the time
+    /// that the first job waited in the pool.
     #[arg(long)]
     json: bool,
     /// Write a NumPy file (`.npy`) of bits: a row for each program, a bit for each pair that it solves, the lowest
@@ -180,13 +180,13 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     let from = name_of(&flags.programs);
     let mut report = Report::new(from, flags.json, flags.quiet, flags.top.is_some());
     let ended = take_all(&mut stream, &tasks, &mut tally, &mut report, bitmap.as_mut());
-    interrupt.ends();
     let summary = stream.summary().clone();
     drop(stream);
     let written = bitmap.map_or(Ok(()), Bitmap::finish);
     let was_stopped = interrupt.has_come();
     let elapsed = since_dispatch(started, &summary);
     let reported = report.end(&tasks, &tally, &summary, elapsed, was_stopped);
+    interrupt.ends();
     // A short file is a worse error than closed output.
     let printed = ended?;
     written?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::time::Duration;
 
-use gridpool_client::{Answer, Client, ClientError, Handle, Job, Outputs};
+use gridpool_client::{Answer, Canceller, Client, ClientError, Handle, Job, Outputs};
 use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
@@ -148,6 +148,10 @@ pub(super) fn run(
         Err(cause) => {
             let done = answers.iter().map(|answer| answer.receipt.items).sum();
             let all = u32::try_from(inputs.item_count()).unwrap_or(u32::MAX);
+            if done == all {
+                // It came too late to stop anything.
+                return (Results::new(answers), None);
+            }
             let waited = plan.wait_if_busy;
             let unfinished = Unfinished { cause, done, all, waited };
             (Results::of_the_first(answers), Some(unfinished))
@@ -170,11 +174,17 @@ impl Jobs<'_> {
     fn take(&mut self, handle: Handle<Outputs>, keep: fn(Outputs) -> Outputs) -> Result<(), Cause> {
         let canceller = handle.canceller();
         self.interrupt.stops(move || canceller.cancel());
-        let answer = handle.wait().inspect_err(|_| self.has_gap = true)?;
+        let answer = handle.wait().inspect_err(|_| self.has_gap = true);
+        let answer = answer.map_err(|error| self.cause(error))?;
         if !self.interrupt.has_come() || answer.verdict() != Verdict::Cancelled {
             self.put(answer.map(keep));
         }
         self.go_on()
+    }
+
+    /// Ctrl-C, if it has come: the error of a job that it has cancelled says less.
+    fn cause(&self, error: ClientError) -> Cause {
+        if self.interrupt.has_come() { Cause::Interrupted } else { Cause::Client(error) }
     }
 
     /// An error if Ctrl-C has come: then nothing more is submitted or waited for.
@@ -244,26 +254,24 @@ impl Jobs<'_> {
                 .with_priority(plan.priority)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
-            // While we have jobs in flight, taking their answers makes room: do not wait in the pool then.
-            let mut waits = false;
             loop {
-                match waits {
-                    // Nothing can be cancelled.
-                    true => self.interrupt.ends(),
-                    false => self.interrupt.stops(|| ()),
-                }
+                self.interrupt.stops(|| ());
                 self.go_on()?;
+                // While we have jobs in flight, taking their answers makes room: do not wait in the pool then.
+                let waits = self.in_flight.is_empty() && plan.wait_if_busy;
                 let job = if waits { job.clone() } else { job.clone().refuse_if_busy() };
-                match client.submit(job) {
+                let cancels = |canceller: Canceller| {
+                    self.interrupt.stops(move || canceller.cancel());
+                };
+                match client.submit_with(job, cancels) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
-                        if self.in_flight.is_empty() && plan.wait_if_busy && !waits {
-                            waits = true;
-                        } else if !self.makes_room(&refusal)? {
+                        self.go_on()?;
+                        if !self.makes_room(&refusal)? {
                             return Err(ClientError::Refused(refusal).into());
                         }
                     }
                     submitted => {
-                        self.in_flight.push_back(submitted?);
+                        self.in_flight.push_back(submitted.map_err(|error| self.cause(error))?);
                         break;
                     }
                 }

@@ -219,6 +219,11 @@ fn flags_of_an_own_pool_do_not_go_with_the_place_of_another_and_win_over_its_var
     let both = gridpool(search).args(&own).args(&["--socket", &socket]).run();
     both.complains(2, &["'--devices' cannot be used with '--socket <SOCKET>'", "leave one"]);
     let line = json!({ "program": "rot90" }).to_string();
+    // The reference's binary is not of a pool.
+    let worker = binaries::worker().display().to_string();
+    let checks = ["--socket", &socket, "--verify", "1", "--worker-bin", &worker];
+    let ended = gridpool(search).args(&checks).stdin(line.clone()).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let nowhere = gridpool(search).args(&own).env("GRIDPOOL_SOCKET", "/no/such/pool").stdin(line);
     let ended = nowhere.run();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

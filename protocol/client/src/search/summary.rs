@@ -39,7 +39,7 @@ pub struct SearchSummary {
     pub jobs: u64,
     /// Of the first job that was dispatched, from its acceptance to then, microseconds: in a pool that starts, its
     /// start.
-    pub queue_us: u64,
+    pub queue_us: Option<u64>,
     /// Attempts of jobs that ended without an answer. Those of cancelled jobs are left out, since a search that is
     /// stopped cancels its own, and those whose worker ended because of another attempt.
     pub attempts_lost: u64,
@@ -53,8 +53,8 @@ impl SearchSummary {
     /// Adds a job's receipt.
     pub(super) fn note(&mut self, receipt: &Receipt) {
         self.jobs += 1;
-        if self.queue_us == 0 && !receipt.attempts.is_empty() {
-            self.queue_us = receipt.queue_us;
+        if !receipt.attempts.is_empty() {
+            self.queue_us.get_or_insert(receipt.queue_us);
         }
         for attempt in &receipt.attempts {
             match attempt.outcome {
@@ -193,10 +193,10 @@ mod tests {
             Attempt::unreported(worker, device, ItemRange::default(), outcome, String::new())
         };
         let mut summary = SearchSummary::default();
-        for (queue_us, attempts) in [(5, vec![]), (7, vec![attempt()]), (9, vec![attempt()])] {
+        for (queue_us, attempts) in [(5, vec![]), (0, vec![attempt()]), (9, vec![attempt()])] {
             summary.note(&Receipt { queue_us, attempts, ..Receipt::default() });
         }
-        assert_eq!(summary.queue_us, 7);
+        assert_eq!(summary.queue_us, Some(0));
     }
 
     #[test]

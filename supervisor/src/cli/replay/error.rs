@@ -72,9 +72,6 @@ pub(in crate::cli) enum ReplayError {
     /// A worker has died of something that has no capsule.
     #[error("{worker} died in the replay, but not by its work, or its death could not be written")]
     Unexplained { worker: String },
-    /// Ctrl-C has come.
-    #[error("interrupted")]
-    Interrupted,
     /// The tool is not there.
     #[error(
         "compute-sanitizer is not in PATH: install the CUDA toolkit (Debian: cuda-sanitizer), or add its folder \
@@ -92,7 +89,6 @@ impl ReplayError {
             | Self::Model { .. }
             | Self::Open { .. } => exit::DATA,
             Self::NotAllowed { .. } => exit::NOT_ALLOWED,
-            Self::Interrupted => exit::INTERRUPTED,
             Self::NoSanitizer
             | Self::NoWorker { .. }
             | Self::Unexplained { .. }

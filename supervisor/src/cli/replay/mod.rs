@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::DeviceKind;
 
 use super::error::CommandError;
@@ -142,14 +143,13 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     {
         let request = load.request()?;
         let has_come = || interrupt.has_come();
-        report.sanitized =
-            Some(sanitizer::run(replayer.worker(), &device[0], &request, &has_come)?);
+        report.sanitized = sanitizer::run(replayer.worker(), &device[0], &request, &has_come)?;
     }
     match flags.json {
         true => super::say_json(&report)?,
         false => super::say(report.text().trim_end())?,
     };
-    Ok(report.code())
+    Ok(if interrupt.has_come() { exit::INTERRUPTED } else { report.code() })
 }
 
 /// Looks for the smallest part that still dies as the whole has.

@@ -48,13 +48,13 @@ pub(super) struct Sanitized {
     pub(super) lines: Vec<String>,
 }
 
-/// Runs a request on the first of the devices.
+/// Runs a request on the first of the devices; `None` if Ctrl-C `has_come` before its end.
 pub(super) fn run(
     worker: &Path,
     device: &DeviceSelection,
     request: &ReplayRequest,
     has_come: &dyn Fn() -> bool,
-) -> Result<Sanitized, CommandError> {
+) -> Result<Option<Sanitized>, CommandError> {
     let tool = find(env::var_os("PATH").unwrap_or_default()).ok_or(ReplayError::NoSanitizer)?;
     let mut command = Command::new(tool);
     command.args(["--tool", "memcheck", "--error-exitcode", FOUND_CODE]).arg(worker).arg("replay");
@@ -73,7 +73,7 @@ pub(super) fn run(
     let ended = run_to_end(&mut command, line, TIMEOUT, has_come).map_err(system(TOOL))?;
     let (status, output) = ended;
     if has_come() {
-        return Err(ReplayError::Interrupted.into());
+        return Ok(None);
     }
     let lines: Vec<String> = output.lines().map(str::to_owned).collect();
     let errors = lines.iter().rev().find_map(|line| {
@@ -81,7 +81,7 @@ pub(super) fn run(
         rest.split_whitespace().next()?.parse().ok()
     });
     let lines = lines.into_iter().take(LINES_SHOWN).collect();
-    Ok(Sanitized { command: shown, ended: words(status), errors, lines })
+    Ok(Some(Sanitized { command: shown, ended: words(status), errors, lines }))
 }
 
 impl Sanitized {

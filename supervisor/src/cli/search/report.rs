@@ -320,7 +320,7 @@ fn sentences(
 
 /// The time since the first job was dispatched: a pool may have started before.
 pub(super) fn since_dispatch(started: Instant, summary: &SearchSummary) -> Duration {
-    started.elapsed().saturating_sub(Duration::from_micros(summary.queue_us))
+    started.elapsed().saturating_sub(Duration::from_micros(summary.queue_us.unwrap_or(0)))
 }
 
 #[expect(
