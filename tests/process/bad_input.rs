@@ -95,6 +95,8 @@ fn a_missing_input_is_named() {
     let nowhere = run("rot90").arg("/nowhere.json").run();
     nowhere.complains(65, &["/nowhere.json: cannot be read: No such file"]);
     run("rot90").arg("-").arg("-").run().complains(2, &["`-` is named twice"]);
+    let typed = gridpool(["check", "rot90 | hmirror"]).run();
+    typed.complains(65, &["no file has this name", "echo 'rot90 | hmirror' | gridpool check -"]);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(super) struct Settings {
     pub(super) reconnect_for: Duration,
     /// How long the pool may take to answer a query.
     pub(super) reply_timeout: Duration,
+    /// Ends a wait for shared memory.
+    pub(super) gives_up: fn() -> bool,
 }
 
 /// Builds a [`Client`].
@@ -42,6 +44,7 @@ impl ClientBuilder {
             pool_timeout: None,
             reconnect_for: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(30),
+            gives_up: || false,
         };
         Self {
             socket: None,
@@ -100,6 +103,14 @@ impl ClientBuilder {
     #[must_use]
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.settings.reply_timeout = timeout;
+        self
+    }
+
+    /// Sets what is asked every 20 ms while a job waits for shared memory, by the thread that sends it: `true` ends the
+    /// wait, and the pool's refusal is the error. The default is `false`, until the job's deadline.
+    #[must_use]
+    pub fn give_up_if(mut self, gives_up: fn() -> bool) -> Self {
+        self.settings.gives_up = gives_up;
         self
     }
 

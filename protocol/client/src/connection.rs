@@ -276,7 +276,9 @@ impl Connection {
         loop {
             match self.buffers_now(job) {
                 Err(ClientError::Refused(Refusal::Busy(_)))
-                    if job.options.wait_if_busy && clock::until(deadline) > RETRY_EVERY =>
+                    if job.options.wait_if_busy
+                        && clock::until(deadline) > RETRY_EVERY
+                        && !(self.settings.gives_up)() =>
                 {
                     self.wire.give_back_free();
                     self.pause_while(RETRY_EVERY, |_| true);

@@ -21,7 +21,7 @@ use crate::errors;
 use crate::input::{self, Source};
 use crate::load::ModelLoad;
 use crate::outputs::{Answered, Outputs};
-use crate::process::{Owned, detached, unless_interrupted};
+use crate::process::{Owned, detached, not_sent, unless_interrupted};
 use crate::search::{self, Search};
 use crate::terms::{Terms, Traced, seconds};
 
@@ -149,7 +149,7 @@ impl Client {
     ) -> PyResult<Handle<gridpool_client::Outputs>> {
         let client = self.connection(py)?;
         let job = self.job(py, &client, program, grids, terms)?;
-        detached(py, || client.send(job)).map_err(|error| errors::client(py, &error))
+        detached(py, || client.send(job)).map_err(|error| not_sent(py, &error))
     }
 
     fn ask<T: Send>(
@@ -293,7 +293,7 @@ impl Client {
         });
         let jobs = jobs.collect::<PyResult<Vec<_>>>()?;
         let sent = detached(py, || client.send_many(jobs));
-        let handles = sent.map_err(|error| errors::client(py, &error))?;
+        let handles = sent.map_err(|error| not_sent(py, &error))?;
         let handles = unless_interrupted(py, handles)?;
         let watched = handles.into_iter().zip(callbacks).map(|(handle, callback)| {
             let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
@@ -408,7 +408,7 @@ impl Client {
         }
         let client = self.connection(py)?;
         let sent = detached(py, || client.send(job));
-        let handle = sent.map_err(|error| errors::client(py, &error))?;
+        let handle = sent.map_err(|error| not_sent(py, &error))?;
         let answer = wait(py, handle)?.map_err(|error| errors::client(py, &error))?;
         let (receipt, outputs) = answer.into_parts();
         let json = Outputs::json(&receipt)?;

@@ -6,6 +6,8 @@ use gridpool_client::{Client, ClientBuilder, NatsOptions};
 use pyo3::PyResult;
 use pyo3::exceptions::PyValueError;
 
+use crate::process::is_interrupted;
+
 /// What opens a cluster's servers: credentials, their authorities, a certificate and its key.
 pub(crate) type ClusterFiles = [Option<PathBuf>; 4];
 
@@ -46,7 +48,7 @@ impl Place {
 
     /// The builder of a connection to it.
     pub(crate) fn builder(&self) -> ClientBuilder {
-        let builder = Client::builder();
+        let builder = Client::builder().give_up_if(is_interrupted);
         match &self.nats {
             Some(nats) => builder.nats(nats.clone()),
             None => builder.socket(&self.socket),

@@ -4,6 +4,7 @@
 //! drop them, so [`Owned`] forgets what belongs to the parent. At the interpreter's end, a thread that comes back
 //! from the pool may not take the GIL any more: CPython would end it inside of Rust code.
 
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -11,8 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use gridpool_client::ClientError;
 use gridpool_ipc::clock;
 use pyo3::prelude::*;
+
+use crate::errors;
 
 /// How long the interpreter's end waits for threads that take the GIL just then.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -60,18 +64,46 @@ pub(crate) fn before_exit(py: Python<'_>) {
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let value = py.detach(|| {
         let value = work();
-        RETURNING.fetch_add(1, Ordering::SeqCst);
-        if LEAVING.load(Ordering::SeqCst) && LEAVER.get() != Some(&thread::current().id()) {
-            RETURNING.fetch_sub(1, Ordering::SeqCst);
+        while !returns() {
             // The process ends now, and this thread with it.
-            loop {
-                thread::park();
-            }
+            thread::park();
         }
         value
     });
     RETURNING.fetch_sub(1, Ordering::SeqCst);
     value
+}
+
+/// Whether this thread may take the GIL; then [`RETURNING`] counts it.
+fn returns() -> bool {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    let may = !LEAVING.load(Ordering::SeqCst) || LEAVER.get() == Some(&thread::current().id());
+    if !may {
+        RETURNING.fetch_sub(1, Ordering::SeqCst);
+    }
+    may
+}
+
+thread_local! {
+    /// The exception of a signal that came while this thread waited without the GIL.
+    static INTERRUPT: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Whether a signal that raises has come while this thread waits without the GIL.
+pub(crate) fn is_interrupted() -> bool {
+    if !returns() {
+        return false;
+    }
+    let interrupt = Python::attach(|py| py.check_signals().err());
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+    let has_come = interrupt.is_some();
+    INTERRUPT.set(interrupt);
+    has_come
+}
+
+/// The exception for an error of what was sent: the signal's that ended the wait, if one did.
+pub(crate) fn not_sent(py: Python<'_>, error: &ClientError) -> PyErr {
+    INTERRUPT.take().unwrap_or_else(|| errors::client(py, error))
 }
 
 /// What was sent. If a signal came meanwhile that raises, nobody will have the jobs, so they are cancelled.

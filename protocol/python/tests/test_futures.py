@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import gc
 import os
 import signal
@@ -94,6 +95,25 @@ def test_ctrl_c_cancels_the_jobs_of_map(pool, slow):
     with pytest.raises(KeyboardInterrupt):
         list(pool.map(LONG, [slow] * 4, window=2, deadline=60))
     assert idle(pool)
+
+
+def test_ctrl_c_ends_a_wait_for_shared_memory(pool):
+    client = gridpool.connect(pool.socket)
+    held = []
+    with pytest.raises(gridpool.Busy):
+        while True:
+            held.append(client.load([[[1]]]))
+    large = np.ones((1000, 30, 30), np.uint8)
+    one = functools.partial(client.submit, "rot90", large, deadline=60)
+    for send in (one, functools.partial(client.submit_many, "rot90", [large], deadline=60)):
+        began = time.monotonic()
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            send()
+        assert time.monotonic() - began < 30, "it waited for the deadline"
+    del held
+    assert client.run("rot90", large).to_numpy()[0].size == large.size
 
 
 def test_a_callback_that_ends_its_thread_ends_no_future(pool):

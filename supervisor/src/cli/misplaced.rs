@@ -65,7 +65,7 @@ pub(super) fn model(model: &str, input: &Path) -> Option<CommandError> {
     )))
 }
 
-fn is_program(text: &str) -> bool {
+pub(super) fn is_program(text: &str) -> bool {
     Program::compile(text, Ties::default()).is_ok()
 }
 

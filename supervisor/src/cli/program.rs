@@ -137,7 +137,13 @@ fn wrong(file: &Path, text: &str, error: &ProgramError) -> CommandError {
 /// Reads a file of programs, or standard input.
 pub(super) fn read(file: &Path) -> Result<String, CommandError> {
     let wrong = |why| CommandError::ProgramFile { file: file.to_owned(), why };
-    let failed = |error: io::Error| wrong(format!("cannot be read: {error}"));
+    let failed = |error: io::Error| match file.to_str().filter(|text| misplaced::is_program(text)) {
+        Some(text) if error.kind() == io::ErrorKind::NotFound => wrong(format!(
+            "no file has this name; a program is read from standard input if `-` stands in its place: echo '{text}' | \
+             gridpool check -"
+        )),
+        Some(_) | None => wrong(format!("cannot be read: {error}")),
+    };
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
