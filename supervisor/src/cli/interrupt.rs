@@ -1,7 +1,6 @@
 //! Ctrl-C and SIGTERM: the first stops the work, so that the command prints what is known; where nothing is under way,
 //! and the second time, it ends the process.
 
-use std::fs;
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -30,10 +29,7 @@ impl Interrupt {
     /// From now on a thread of its own gets the signals. Call this before any other thread starts, since threads
     /// inherit the blocked signals.
     pub(super) fn new() -> Result<Self, CommandError> {
-        let ignored = ignored().map_err(system("the ignored signals"))?;
-        let is_heard = |signal: &Signal| ignored & 1 << (*signal as i32 - 1) == 0;
-        let signals = [Signal::SIGINT, Signal::SIGTERM].into_iter().filter(is_heard);
-        let signals = signals.collect::<SigSet>();
+        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         let blocked = signals.thread_block().map_err(io::Error::from);
         blocked.map_err(system("the signals"))?;
         let this = Self(Arc::new(Mutex::new(State::Ends)));
@@ -46,7 +42,9 @@ impl Interrupt {
                 let Ok(second) = signals.wait() else { return };
                 signal = second;
             }
-            if let Err(errno) = signals.thread_unblock().and_then(|()| raise(signal)) {
+            // A shell's background jobs ignore SIGINT: those the other ends.
+            let end = || [signal, Signal::SIGTERM].into_iter().try_for_each(raise);
+            if let Err(errno) = signals.thread_unblock().and_then(|()| end()) {
                 tracing::error!(%errno, "cannot end this process");
             }
         };
@@ -77,24 +75,5 @@ impl Interrupt {
 
     pub(super) fn has_come(&self) -> bool {
         matches!(*self.0.lock(), State::HasCome)
-    }
-}
-
-/// The signals that this process was started to ignore, a bit for each, as a shell starts what is to go on behind it.
-fn ignored() -> io::Result<u64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.ok_or_else(|| io::Error::other("/proc/self/status has no SigIgn"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_that_this_process_ignores_is_seen() {
-        // As std starts every program.
-        assert_ne!(ignored().unwrap() & 1 << (Signal::SIGPIPE as i32 - 1), 0);
     }
 }

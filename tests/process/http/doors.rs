@@ -242,7 +242,7 @@ fn a_unix_socket_serves_our_user_alone_and_is_removed_in_the_end() {
     assert_eq!(meta.mode() & 0o777, 0o600);
     gateway_pid(&pool);
     let status = pool.cli(&["status"]).run().output();
-    assert!(status.contains(&format!("unix:{} is served", path.display())), "{status}");
+    assert!(status.contains(&format!("unix:{}: served", path.display())), "{status}");
     // Another pool cannot take it.
     let other = gridpool(["serve", "--devices", "cpu:1", "--http"]);
     let other = other.arg(format!("unix:{}", path.display())).run();
