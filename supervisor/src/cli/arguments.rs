@@ -14,7 +14,7 @@ use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
 use super::flags::{
-    ChaosFlag, ModelsFlags, PoolFlags, QueueFlags, ServeFlags, SocketFlag, parse_seconds,
+    ChaosFlag, ModelsFlags, PoolFlags, QueueFlags, Read, ServeFlags, SocketFlag, parse_seconds,
     parse_signal, whole,
 };
 use super::place::{OwnGiven, PlaceFlags};
@@ -97,7 +97,7 @@ pub(super) enum Command {
     Search {
         // First: a struct that reads a flag removes it.
         #[command(flatten)]
-        own: OwnGiven,
+        own: Read<OwnGiven>,
         #[command(flatten)]
         search: search::SearchFlags,
         #[command(flatten)]

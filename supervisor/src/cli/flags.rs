@@ -85,7 +85,7 @@ pub(super) struct UsersFlags {
 pub(super) struct PoolFlags {
     // First, before all other structs too: a struct that reads a flag removes it.
     #[command(flatten)]
-    environment: Environment,
+    environment: Read<Environment>,
     /// Devices: `all` GPUs (the default), `0,1`, a `GPU-…` UUID, or `cpu:N` for N workers on the CPU.
     #[arg(long, env = "GRIDPOOL_DEVICES")]
     devices: Option<String>,
@@ -240,15 +240,22 @@ pub(super) struct SocketFlag {
     pub(super) socket: Option<PathBuf>,
 }
 
-/// The flags whose value comes from the environment, with their dashes.
-#[derive(Debug)]
-struct Environment(BTreeSet<String>);
+/// What is read off the flags of a command, and has none of its own.
+pub(super) trait FromMatches: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The flags do not go together.
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error>;
+}
 
-impl FromArgMatches for Environment {
+/// Reads it beside the flags. Write this first in a struct, since one that reads a flag removes it.
+#[derive(Debug)]
+pub(super) struct Read<T>(pub(super) T);
+
+impl<T: FromMatches> FromArgMatches for Read<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let ids = matches.ids().map(clap::Id::as_str);
-        let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::EnvVariable));
-        Ok(Self(given.map(|id| format!("--{}", id.replace('_', "-"))).collect()))
+        T::from_matches(matches).map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -257,13 +264,25 @@ impl FromArgMatches for Environment {
     }
 }
 
-impl Args for Environment {
+impl<T: FromMatches> Args for Read<T> {
     fn augment_args(command: clap::Command) -> clap::Command {
         command
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
         command
+    }
+}
+
+/// The flags whose value comes from the environment, with their dashes.
+#[derive(Debug)]
+struct Environment(BTreeSet<String>);
+
+impl FromMatches for Environment {
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let ids = matches.ids().map(clap::Id::as_str);
+        let given = ids.filter(|id| matches.value_source(id) == Some(ValueSource::EnvVariable));
+        Ok(Self(given.map(|id| format!("--{}", id.replace('_', "-"))).collect()))
     }
 }
 
@@ -316,7 +335,7 @@ impl PoolFlags {
             state_dir: self.state_dir.clone(),
             capsules: self.capsules,
             nats: NatsKeys::default(),
-            environment: self.environment.0.clone(),
+            environment: self.environment.0.0.clone(),
         }
     }
 }

@@ -94,7 +94,7 @@ use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
 use export::Export;
-use flags::{ChaosFlag, PoolFlags, QueueFlags};
+use flags::{ChaosFlag, PoolFlags, QueueFlags, Read};
 use input::{Inputs, Stdin};
 use interrupt::Interrupt;
 use operator::{drained, print_result};
@@ -253,7 +253,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
         Command::Compile(flags) => compile::run(&flags),
-        Command::Search { own: OwnGiven(is_own), search, pool, place } => {
+        Command::Search { own: Read(OwnGiven(is_own)), search, pool, place } => {
             search::command(&search, &pool, (!is_own).then_some(&place))
         }
         Command::Cluster(command) => cluster::run(&command),

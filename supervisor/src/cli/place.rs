@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, FromArgMatches};
+use clap::{ArgMatches, Args};
 use gridpool_nats::NatsOptions;
 
-use super::flags::{PoolFlags, SocketFlag};
+use super::flags::{FromMatches, PoolFlags, Read, SocketFlag};
 use crate::config::NatsKeys;
 
 /// A cluster: pools of several hosts that take jobs from NATS JetStream.
@@ -53,7 +53,7 @@ impl NatsFlags {
 pub(super) struct PlaceFlags {
     // First: a struct that reads a flag removes it.
     #[command(flatten)]
-    given: PlaceGiven,
+    given: Read<PlaceGiven>,
     #[command(flatten)]
     socket: SocketFlag,
     #[command(flatten)]
@@ -66,7 +66,7 @@ impl PlaceFlags {
     /// # Errors
     /// A sentence.
     pub(super) fn cluster(&self) -> Result<Option<NatsOptions>, String> {
-        if self.given.socket { Ok(None) } else { self.nats.keys().options() }
+        if self.given.0.socket { Ok(None) } else { self.nats.keys().options() }
     }
 
     /// The socket, if one is named.
@@ -96,8 +96,8 @@ const OF_SOCKET: (&str, &str) = ("socket", "--socket <SOCKET>");
 #[derive(Debug)]
 pub(super) struct OwnGiven(pub(super) bool);
 
-impl FromArgMatches for OwnGiven {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+impl FromMatches for OwnGiven {
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let command = PoolFlags::augment_args(clap::Command::new("pool"));
         let is_own = |id: &str| is_flag(id) && !OF_ALL_PLACES.contains(&id);
@@ -112,21 +112,6 @@ impl FromArgMatches for OwnGiven {
         }
         Ok(Self(own.is_some()))
     }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for OwnGiven {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        command
-    }
 }
 
 /// Whether a socket is named by a flag.
@@ -135,8 +120,8 @@ struct PlaceGiven {
     socket: bool,
 }
 
-impl FromArgMatches for PlaceGiven {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+impl FromMatches for PlaceGiven {
+    fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
         let socket = is_flag("socket");
         // Not `conflicts_with`: a variable does not conflict with a flag.
@@ -145,20 +130,5 @@ impl FromArgMatches for PlaceGiven {
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
         }
         Ok(Self { socket })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for PlaceGiven {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        command
     }
 }
