@@ -54,6 +54,17 @@ pub fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + '
     }
 }
 
+/// Sets the flag that ends a loop of another thread, also if the test panics before: a scope that waits for that loop
+/// would wait for ever, and hide the panic.
+#[derive(Debug)]
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Lets time pass, where time is what is meant; ends early once `stop` is set.
 pub fn pause(span: Duration, stop: &AtomicBool) {
     let end = clock::now() + span;

@@ -16,7 +16,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use crate::jobs::{PROGRAM, answer, heavy_work, is_right, job, program, submit};
 use crate::pool::{cpu, warm};
 use crate::raw::{self, Memory, Raw, in_arena, is_ok, layout};
-use crate::wait::eventually;
+use crate::wait::{SetAtEnd, eventually};
 
 /// Room for 2,000 grids of 30 x 30 and their results.
 const ROOM: u64 = 8 << 20;
@@ -223,6 +223,7 @@ fn results_that_a_client_overwrites_decode_or_are_errors() {
     let done = AtomicBool::new(false);
     let texts = ["o_g(5)", "upscale(2) | o_g(1)", "trim", "palette", "o_g(1) | argmax(size)"];
     std::thread::scope(|scope| {
+        let _ends = SetAtEnd(&done);
         scope.spawn(|| {
             let mut rng = SplitMix64::new(55);
             while !done.load(Ordering::Relaxed) {
@@ -244,7 +245,6 @@ fn results_that_a_client_overwrites_decode_or_are_errors() {
             drop(outputs.first_difference(&outputs));
             is_right(&answer(neighbour), "o_g(5)", &own);
         }
-        done.store(true, Ordering::Relaxed);
     });
     drop((raw, memory));
     pool.is_unharmed(before);

@@ -265,6 +265,12 @@ impl Pool {
         &self.setup
     }
 
+    /// What this pool reads when it gets SIGHUP, and its successor when it starts: more lines behind those of patience.
+    pub(crate) fn configure(&self, lines: &str) {
+        let text = format!("[limits]\n{PATIENT}{lines}");
+        fs::write(self.folder().join("pool.toml"), text).expect("a file can be written");
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.setup.folder()
     }

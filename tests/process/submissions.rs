@@ -20,6 +20,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use crate::jobs::{PROGRAM, answer, is_right, job, program, serves, submit};
 use crate::pool::{named, warm};
 use crate::raw::{Memory, Raw, counts, in_arena, inline, inline_batch, is_ok, layout, text};
+use crate::wait::SetAtEnd;
 
 type Change = fn(&mut Submission);
 
@@ -291,6 +292,7 @@ fn memory_that_changes_during_a_job_harms_no_other_client() {
     let grids = random_grids(7, 300);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = SetAtEnd(&done);
         scope.spawn(|| {
             let mut rng = SplitMix64::new(8);
             while !done.load(Ordering::Relaxed) {
@@ -307,7 +309,6 @@ fn memory_that_changes_during_a_job_harms_no_other_client() {
             assert!(matches!(receipt.verdict, Verdict::Ok | Verdict::Failed), "{receipt:?}");
             is_right(&answer(handle), PROGRAM, &own);
         }
-        done.store(true, Ordering::Relaxed);
     });
     drop((raw, memory));
     pool.is_unharmed(before);

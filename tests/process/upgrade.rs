@@ -162,7 +162,8 @@ fn while_a_successor_comes_up_there_is_no_other_upgrade_and_no_change_of_models(
 
 #[test]
 fn an_old_pool_that_hangs_is_killed_and_its_jobs_run_in_the_new_one() {
-    let pool = cpu(1).limits("drain_timeout_s = 1").start();
+    let pool = cpu(1).start();
+    pool.configure("drain_timeout_s = 1");
     let old = [children(pool.supervisor.pid()), vec![pool.supervisor.pid()]].concat();
     let (job, held, successor) = replaced(&pool);
     pool.signal(Signal::SIGSTOP);
@@ -175,7 +176,8 @@ fn an_old_pool_that_hangs_is_killed_and_its_jobs_run_in_the_new_one() {
     assert_ne!(next, successor);
 }
 
-/// A pool that has a job to finish, which its worker does not: the job, the worker, and the pool that takes its place.
+/// A pool that has a job to finish, which its worker does not: the job, the worker, and the pool that takes its place,
+/// which may have less patience than this one: that one's jobs must not run out of time before it is stopped.
 fn replaced(pool: &Pool) -> (Handle<Outputs>, u32, u32) {
     let held = pool.stop("cpu0");
     let job = submit(&pool.client(), small_job(1));
@@ -190,7 +192,8 @@ fn waits_for_the_old_one(pool: &Pool) {
 
 #[test]
 fn a_drain_of_the_new_pool_leaves_no_old_one_that_hangs() {
-    let pool = cpu(1).limits("drain_timeout_s = 1\nkill_timeout_s = 2").start();
+    let pool = cpu(1).start();
+    pool.configure("drain_timeout_s = 1\nkill_timeout_s = 2");
     let old = [children(pool.supervisor.pid()), vec![pool.supervisor.pid()]].concat();
     let (_job, _held, successor) = replaced(&pool);
     pool.signal(Signal::SIGSTOP);

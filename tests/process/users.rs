@@ -2,8 +2,6 @@
 
 mod others;
 
-use std::fs;
-
 use gridpool_client::ClientError;
 use gridpool_ipc::clock;
 use gridpool_protocol::message::{ClientMessage, Limit, ModelCommand, Refusal, Release};
@@ -49,8 +47,7 @@ fn a_quota_refuses_with_its_name_and_changes_with_the_config() {
     assert!(line.ends_with("jobs=2,bytes=1073741824"), "{table}");
 
     let reload = |quota: &str, says: &str| {
-        let text = format!("[limits]\nheartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n{quota}");
-        fs::write(pool.folder().join("pool.toml"), text).expect("a file can be written");
+        pool.configure(quota);
         let before = pool.log().len();
         pool.signal(Signal::SIGHUP);
         eventually_so(&format!("the pool to say {says}"), || pool.log()[before..].contains(says));

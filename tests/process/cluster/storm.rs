@@ -17,7 +17,7 @@ use super::{client, host, until};
 use crate::jobs::{PROGRAM, is_right, job};
 use crate::pool::Pool;
 use crate::processes::signal;
-use crate::wait::pause;
+use crate::wait::{SetAtEnd, pause};
 
 /// Jobs of the short run.
 const JOBS: usize = 400;
@@ -104,15 +104,6 @@ fn storm(jobs: usize) -> Passed {
     assert_eq!(passed.by_host.len(), HOSTS, "every host took a part: {passed:?}");
     passed.count(&servers);
     passed
-}
-
-/// Sets a flag when it is dropped, also by a panic.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Sends so many jobs, a window at a time, until it is enough, and checks every answer. `is_enough` gets the hosts that

@@ -17,7 +17,7 @@ use super::{Answer, Web, gateway_pid, http, rows, served, small, tensors, until_
 use crate::infer::has_runtime;
 use crate::needs::is_root;
 use crate::pool::{Pool, Setup, cpu};
-use crate::wait::{TIMEOUT, eventually};
+use crate::wait::{SetAtEnd, TIMEOUT, eventually};
 
 const REGIONS: &str = "/v2/systemsharedmemory";
 const INFER: &str = "/v2/models/rot90/infer";
@@ -305,15 +305,6 @@ fn names_that_are_no_file_of_the_client_and_sizes_that_are_none_are_refused() {
     assert_eq!(http(&pool).restarts, 0);
 }
 
-/// Ends a thread that changes a file, also when the test fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 fn served_with(setup: Setup, token: &str) -> Pool {
     let pool = setup.start();
     until_ready(&pool);
@@ -342,7 +333,7 @@ fn a_region_that_shrinks_has_holes_or_overlaps_costs_its_own_requests_alone() {
     let stop = AtomicBool::new(false);
     let mut fine = 0;
     thread::scope(|scope| {
-        let _stop = Stop(&stop);
+        let _ends = SetAtEnd(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let punch =

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Web, with_http};
 use crate::infer::{has_runtime, model};
 use crate::pool::{Pool, cpu, named};
-use crate::wait::{eventually, eventually_so, within};
+use crate::wait::{SetAtEnd, eventually, eventually_so, within};
 
 /// Swaps of a test, or as many as `GRIDPOOL_TEST_SWAPS` says.
 const SWAPS: u32 = 6;
@@ -75,15 +75,6 @@ fn is_later(last: &mut u32, next: u32) {
     *last = next;
 }
 
-/// Ends what goes on beside a test, also one that fails.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Asks over and over while `what` happens. Returns the number of answers.
 fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
     let is_over = &AtomicBool::new(false);
@@ -124,9 +115,9 @@ fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
             })
         });
         let callers: Vec<_> = local.chain(over_http).collect();
-        let over = Over(is_over);
+        let ends = SetAtEnd(is_over);
         what();
-        drop(over);
+        drop(ends);
         callers.into_iter().map(|caller| caller.join().expect("every answer is right")).sum::<u64>()
     })
 }
@@ -212,7 +203,7 @@ fn workers_that_are_killed_during_swaps_cost_no_request() {
             }
             killed
         });
-        let over = Over(is_over);
+        let ends = SetAtEnd(is_over);
         under_load(&pool, || {
             let mut number = 1;
             while number <= swaps() {
@@ -225,7 +216,7 @@ fn workers_that_are_killed_during_swaps_cost_no_request() {
                 }
             }
         });
-        drop(over);
+        drop(ends);
         killer.join().expect("it goes on")
     });
     assert!(killed > 0);

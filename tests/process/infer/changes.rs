@@ -12,6 +12,7 @@ use nix::unistd::mkfifo;
 
 use super::*;
 use crate::processes::{go_on, stop};
+use crate::wait::SetAtEnd;
 
 /// A model of tests/data/models under its own name.
 fn plan(name: &str) -> ModelPlan {
@@ -185,13 +186,14 @@ fn contexts_change_under_load_and_no_request_is_lost() {
                 })
             })
             .collect();
+        let ends = SetAtEnd(&is_over);
         let client = pool.client();
         for contexts in [4, 2, 8, 1, 3] {
             client.set_contexts("three_outputs", contexts).expect("there is room");
             let want = (first(), "three_outputs".to_owned(), contexts);
             assert_eq!(listed(&pool), [want]);
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         askers.into_iter().map(|asker| asker.join().expect("every answer is right")).sum::<u64>()
     });
     let counters = pool.status().counters;

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gridpool_protocol::status::WorkerStatus;
+use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::*;
-use crate::wait::eventually_so;
+use crate::wait::{SetAtEnd, eventually_so};
 
 /// More turns than any process completes.
 const ENDLESS: i64 = 1 << 50;
@@ -44,13 +44,20 @@ fn neighbour_goes_on(pool: &Pool, what: impl FnOnce(&Pool)) {
             }
             answered
         });
+        let ends = SetAtEnd(&is_over);
         what(pool);
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         asks.join().expect("every answer is right")
     });
     let (after, done) = worker_of(pool, "three_outputs").expect("it serves");
     assert_eq!(after, before, "its worker is the same");
     assert!(answered > 0 && done >= answered);
+}
+
+/// Waits until the worker of `turns` is in this state.
+fn until(pool: &Pool, state: WorkerState) {
+    let is_so = |row: &WorkerStatus| row.group == "turns" && row.state == state;
+    eventually_so("a state of `turns`", || pool.status().workers.iter().any(is_so));
 }
 
 /// Waits until the neighbour has answered some more requests.
@@ -74,7 +81,11 @@ fn a_model_that_hangs_crashes_or_loads_for_ever_costs_its_neighbour_nothing() {
         assert_eq!(answer(hangs).verdict(), Verdict::Cancelled);
     });
     neighbour_goes_on(&pool, |pool| {
+        // The cancelled request has its verdict before its worker has stopped it, and one that waits behind it is not
+        // lost with the worker.
+        until(pool, WorkerState::Ready);
         let first = ask(&pool.client(), turn(ENDLESS).at_most_once());
+        until(pool, WorkerState::Busy);
         pool.observer().kill(named("cpu0/turns"), 11).expect("it is there");
         assert_eq!(answer(first).verdict(), Verdict::Failed);
         more_answers(pool);
@@ -92,7 +103,8 @@ fn a_model_that_hangs_crashes_or_loads_for_ever_costs_its_neighbour_nothing() {
         pool.client().load_model(plan("two_inputs")).expect("it loads");
         assert!(!loads.is_finished());
         pool.observer().kill(named("cpu0/endless"), 9).expect("it is there");
-        let why = loads.join().expect("no panic").expect_err("it cannot").to_string();
+        let why = within("an end of the load", || loads.join()).expect("no panic");
+        let why = why.expect_err("it cannot").to_string();
         assert!(why.contains("ended before it had answered the command"), "{why}");
     });
 }

@@ -1,6 +1,5 @@
 //! Searches that get little: few jobs under way, little shared memory, a full queue. A stop ends each wait.
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -20,7 +19,7 @@ use nix::sys::signal::Signal;
 use super::{STEPS, expected, search};
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::cpu;
-use crate::wait::{eventually_so, within};
+use crate::wait::{SetAtEnd, eventually_so, within};
 
 /// The smallest arena, in which one job of these tests fits.
 const ARENA_BYTES: usize = 64 << 10;
@@ -67,8 +66,9 @@ fn no_more_jobs_are_under_way_than_the_search_says() {
                 }
                 most
             });
+            let ends = SetAtEnd(&has_ended);
             assert_eq!(stream.by_ref().filter(Result::is_ok).count(), 40);
-            has_ended.store(true, Ordering::Relaxed);
+            drop(ends);
             sampler.join().unwrap()
         });
         assert_eq!((most, stream.summary().jobs), (jobs as u64, 40));
@@ -101,9 +101,7 @@ fn a_job_is_convicted_though_jobs_behind_it_hold_the_memory_of_its_parts() {
     };
     pool.until_status("three jobs to have memory", held(3));
     // From now on there is memory for two, which those behind the first have.
-    let config =
-        format!("[limits]\nheartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n{}", quota(2));
-    fs::write(pool.folder().join("pool.toml"), config).unwrap();
+    pool.configure(&quota(2));
     pool.signal(Signal::SIGHUP);
     eventually_so("the quota to change", || pool.log().contains("changed=\"quota\""));
     pool.go_on("cpu0");
