@@ -108,6 +108,8 @@ pub const BUNDLE_BYTES_MAX: usize = 1024 * 1024;
 /// time. Both must fit the channel's buffer, else the supervisor would block on a worker.
 pub const JOIN_INLINE_BYTES_MAX: usize = 48 * 1024;
 
+/// Arenas that one connection may have at a time; each costs a descriptor.
+pub const CLIENT_ARENAS_MAX: usize = 128;
 /// Smallest arena, bytes. The supervisor rounds smaller requests up.
 pub const ARENA_BYTES_MIN: u64 = 64 * 1024;
 /// Largest single arena.

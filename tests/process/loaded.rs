@@ -3,6 +3,7 @@
 use gridpool_client::{Answer, Client, ClientError, Job, LoadedBatch};
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{BatchError, BatchLayout, Grid, GridBatch};
+use gridpool_protocol::limits::CLIENT_ARENAS_MAX;
 use gridpool_protocol::output::{Output, Outputs};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
@@ -110,6 +111,51 @@ fn jobs_of_one_size_use_the_same_two_arenas() {
     run(&client, small_job(1));
     outputs(run(&client, over("numcolors", &loaded)));
     assert_eq!(client.arenas_made(), 3);
+}
+
+/// More than a client has arenas for.
+const RESULTS: u64 = 2 * CLIENT_ARENAS_MAX as u64;
+
+#[test]
+fn any_number_of_large_results_may_be_held() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    let grids = |seed| random_grids(seed, MANY);
+    let held: Vec<_> = (0..RESULTS).map(|seed| run(&client, job(PROGRAM, &grids(seed)))).collect();
+    assert!(client.arenas_made() < CLIENT_ARENAS_MAX as u64);
+    (0..).zip(&held).for_each(|(seed, answer)| is_right(answer, PROGRAM, &grids(seed)));
+    // Those that lie in arenas give them back, and others may lie there.
+    let made = client.arenas_made();
+    drop(held);
+    let again: Vec<_> = (0..20).map(|seed| run(&client, job(PROGRAM, &grids(seed)))).collect();
+    assert_eq!(client.arenas_made(), made);
+    drop(again);
+}
+
+#[test]
+fn any_number_of_large_jobs_may_be_submitted_before_the_first_is_waited_for() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    let grids = |seed| random_grids(seed, MANY);
+    let handles: Vec<_> =
+        (0..RESULTS).map(|seed| submit(&client, job(PROGRAM, &grids(seed)))).collect();
+    for (seed, handle) in (0..).zip(handles) {
+        is_right(&answer(handle), PROGRAM, &grids(seed));
+    }
+}
+
+#[test]
+fn any_number_of_small_batches_may_be_loaded() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    let grids = |seed| random_grids(seed, 4);
+    let loaded: Vec<_> = (0..RESULTS)
+        .map(|seed| client.load(&batch(&grids(seed))).expect("it takes no shared memory"))
+        .collect();
+    for (seed, loaded) in (0..).zip(&loaded) {
+        is_right(&run(&client, over(PROGRAM, loaded)), PROGRAM, &grids(seed));
+    }
+    assert_eq!(client.arenas_made(), 0);
 }
 
 /// Bytes of the arenas of the batch and of the results below.

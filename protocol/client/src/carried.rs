@@ -98,7 +98,7 @@ impl Client {
         let lease = self.lease(layout)?;
         let memory = SharedMemory::bytes(&*lease);
         memory.write(0, packed);
-        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+        Ok(LoadedBatch::packed(layout, lease))
     }
 }
 
@@ -128,14 +128,14 @@ impl Runnable for Carried {
 
     fn loaded(&self) -> Option<&Arc<PackedBatch>> {
         match &self.input {
-            PackedInput::Loaded(batch) => Some(&batch.batch),
+            PackedInput::Loaded(batch) => batch.source.packed(),
             PackedInput::Private(_) => None,
         }
     }
 
     fn write_to(&self, memory: &SharedSlice<'_>) {
         match &self.input {
-            PackedInput::Loaded(batch) => batch.batch.write_to(memory),
+            PackedInput::Loaded(batch) => batch.source.write_to(batch.layout, memory),
             PackedInput::Private(bytes) => memory.write(0, bytes),
         }
     }

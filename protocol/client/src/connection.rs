@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::JobKey;
-use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
+use gridpool_protocol::message::{ClientMessage, Inline, Refusal, ServerMessage};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
@@ -280,12 +280,25 @@ impl Connection {
                         && clock::until(deadline) > RETRY_EVERY
                         && !(self.settings.gives_up)() =>
                 {
-                    self.wire.give_back_free();
+                    self.free_memory();
                     self.pause_while(RETRY_EVERY, |_| true);
                 }
                 buffers => return buffers,
             }
         }
+    }
+
+    /// Returns the memory to the pool that no job under way and no caller has. Results that nobody has taken yet are
+    /// copied out of theirs. Returns whether there was any.
+    pub(super) fn free_memory(&self) -> bool {
+        let untaken = self.lock().untaken();
+        for (key, lease, bytes) in untaken {
+            let copy = Inline(lease.copied(bytes));
+            if let Some(pending) = self.lock().jobs.get_mut(&key) {
+                pending.keep(&lease, copy);
+            }
+        }
+        self.wire.give_back_free()
     }
 
     pub(super) fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {

@@ -3,11 +3,12 @@
 //! Batches and results use leases and know nothing of sockets. A connection lends memory and knows nothing
 //! of batches. A lease may outlive its connection: the memory then stays mapped until it is dropped.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::output::Bytes;
 use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 
 use super::wire::Wire;
@@ -28,16 +29,36 @@ pub(crate) struct Lease {
     memory: Option<Memory>,
     lender: Weak<Wire>,
     spoiled: AtomicBool,
+    /// Whether the caller holds it, as a result.
+    is_result: AtomicBool,
 }
 
 impl Lease {
     pub(crate) fn new(memory: Memory, lender: Weak<Wire>) -> Self {
-        Self { memory: Some(memory), lender, spoiled: AtomicBool::new(false) }
+        Self { memory: Some(memory), lender, spoiled: false.into(), is_result: false.into() }
     }
 
     /// The arena and its connection.
     pub(crate) fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("only drop takes it")
+    }
+
+    /// The first `bytes` bytes, which are a result: where they lie, or copied if the caller holds many others.
+    pub(crate) fn into_result(self: Arc<Self>, bytes: u64) -> Bytes {
+        let lets_out = |lender: Arc<Wire>| lender.let_out(self.memory());
+        if self.lender.upgrade().is_none_or(lets_out) {
+            self.is_result.store(true, Ordering::Relaxed);
+            return Bytes::Shared(self);
+        }
+        Bytes::Private(Arc::new(self.copied(bytes)))
+    }
+
+    /// A copy of the first `bytes` bytes.
+    pub(crate) fn copied(&self, bytes: u64) -> Vec<u8> {
+        let bytes = usize::try_from(bytes).expect("it is mapped");
+        let mut copy = vec![0; bytes];
+        self.bytes().read(0, &mut copy);
+        copy
     }
 
     /// Forbids to lend the memory again, since a worker may still write to it.
@@ -60,7 +81,8 @@ impl SharedMemory for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let (Some(memory), Some(lender)) = (self.memory.take(), self.lender.upgrade()) {
-            lender.take_back(memory, !self.spoiled.load(Ordering::Relaxed));
+            let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+            lender.take_back(memory, !is(&self.spoiled), is(&self.is_result));
         }
     }
 }

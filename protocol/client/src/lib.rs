@@ -182,7 +182,7 @@ pub use watch::Watch;
 
 use connection::Connection;
 use lease::Lease;
-use packed::PackedBatch;
+use source::Source;
 
 /// A connection to a pool. Clones share the connection. It closes when the last clone and the last handle
 /// are dropped.
@@ -297,9 +297,12 @@ impl Client {
     /// memory.
     pub fn load(&self, batch: &GridBatch) -> Result<LoadedBatch, ClientError> {
         let layout = batch.layout()?;
+        if layout.bytes() <= limits::INLINE_BYTES_MAX {
+            return Ok(LoadedBatch { source: Source::Private(Arc::new(batch.clone())), layout });
+        }
         let lease = self.lease(layout)?;
         batch.write_to(layout, &lease.bytes());
-        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+        Ok(LoadedBatch::packed(layout, lease))
     }
 
     /// Makes a batch in place: `fill` writes its grids straight into shared memory. `capacity` gives the
@@ -316,7 +319,7 @@ impl Client {
         let mut writer = BatchWriter::new(capacity, lease.bytes());
         fill(&mut writer)?;
         let layout = writer.finish()?;
-        Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
+        Ok(LoadedBatch::packed(layout, lease))
     }
 
     /// Leases shared memory for a batch. Returns free arenas to the pool if it has too little, but does not
@@ -324,9 +327,7 @@ impl Client {
     fn lease(&self, layout: BatchLayout) -> Result<Arc<Lease>, ClientError> {
         let bytes = layout.bytes() as u64;
         match self.connection.lease(bytes) {
-            Err(ClientError::Refused(Refusal::Busy(_)))
-                if self.connection.wire.give_back_free() =>
-            {
+            Err(ClientError::Refused(Refusal::Busy(_))) if self.connection.free_memory() => {
                 self.connection.lease(bytes)
             }
             leased => leased,

@@ -2,25 +2,37 @@
 
 use std::sync::Arc;
 
+use gridpool_protocol::batch::BatchLayout;
+
+use crate::lease::Lease;
 use crate::packed::PackedBatch;
+use crate::source::Source;
 
 /// A batch in shared memory, made by [`Client::load`](super::Client::load) or
 /// [`Client::build`](super::Client::build). Any number of jobs of that client may use it, also at the same
 /// time ([`Job::over`](super::Job::over)). Submitting such a job copies nothing, and a worker registers the
-/// memory only once.
+/// memory only once. A batch that fits a message ([`INLINE_BYTES_MAX`](crate::limits::INLINE_BYTES_MAX) bytes) takes no shared
+/// memory, of which a client has few pieces: [`Client::load`](super::Client::load) keeps it in private memory, and each
+/// job carries it.
 ///
 /// Clones share the batch. Jobs over it keep it alive, and so do results whose decoding needs its cells.
 /// After a reconnect the client packs it again.
 #[derive(Clone, Debug)]
 pub struct LoadedBatch {
-    pub(super) batch: Arc<PackedBatch>,
+    pub(super) source: Source,
+    pub(super) layout: BatchLayout,
 }
 
 impl LoadedBatch {
+    /// A batch at the start of `lease`.
+    pub(super) fn packed(layout: BatchLayout, lease: Arc<Lease>) -> Self {
+        Self { source: Source::Packed(Arc::new(PackedBatch::new(layout, lease))), layout }
+    }
+
     /// The number of items: grids, or pairs.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.batch.layout().items()
+        self.layout.items()
     }
 
     /// Always `false`: an empty batch cannot be loaded.
@@ -29,9 +41,9 @@ impl LoadedBatch {
         self.len() == 0
     }
 
-    /// The size of the batch in shared memory, bytes, tables included.
+    /// The size of the packed batch, bytes, tables included.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.batch.layout().bytes()
+        self.layout.bytes()
     }
 }

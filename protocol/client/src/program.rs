@@ -37,13 +37,13 @@ impl Job<Outputs> {
         Self::of(program, Source::Private(Arc::new(batch)))
     }
 
-    /// Runs `program` over a loaded batch, without copying it. The client that loaded the batch must submit
+    /// Runs `program` over a loaded batch, without copying it if it lies in shared memory. Then the client that loaded the batch must submit
     /// the job.
     ///
     /// # Errors
     /// As for [`Job::program`].
     pub fn over(program: Program, batch: &LoadedBatch) -> Result<Self, BatchError> {
-        Self::of(program, Source::Packed(Arc::clone(&batch.batch)))
+        Self::of(program, batch.source.clone())
     }
 
     fn of(program: Program, source: Source) -> Result<Self, BatchError> {
@@ -114,10 +114,7 @@ impl Runnable for OverGrids {
     }
 
     fn loaded(&self) -> Option<&Arc<PackedBatch>> {
-        match &self.source {
-            Source::Packed(batch) => Some(batch),
-            Source::Private(_) => None,
-        }
+        self.source.packed()
     }
 
     fn write_to(&self, memory: &SharedSlice<'_>) {

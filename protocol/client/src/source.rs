@@ -24,6 +24,14 @@ impl Source {
         }
     }
 
+    /// The batch, if it is loaded.
+    pub(crate) fn packed(&self) -> Option<&Arc<PackedBatch>> {
+        match self {
+            Self::Packed(batch) => Some(batch),
+            Self::Private(_) => None,
+        }
+    }
+
     /// Copies the packed batch to the start of `memory`.
     pub(crate) fn write_to(&self, layout: BatchLayout, memory: &SharedSlice<'_>) {
         match self {

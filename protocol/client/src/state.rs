@@ -168,9 +168,15 @@ impl State {
                 self.set_stage(key, Stage::Refused(refusal));
             }
             ServerMessage::Done { key, receipt, output, replayed } => {
-                if replayed && let Some(pending) = self.jobs.get_mut(&key) {
-                    // Its shards wrote to the memory of an earlier submission.
-                    pending.buffers.output = None;
+                if let Some(pending) = self.jobs.get_mut(&key) {
+                    if replayed {
+                        // Its shards wrote to the memory of an earlier submission.
+                        pending.buffers.output = None;
+                    }
+                    if receipt.verdict == Verdict::Ok {
+                        // No worker reads it any more. Who waits for the answer may come late.
+                        pending.buffers.input = None;
+                    }
                 }
                 let is_given_back = |pending: &Pending| pending.is_given_back(&receipt, replayed);
                 let stage = match self.reconnects && self.jobs.get(&key).is_some_and(is_given_back)
@@ -376,6 +382,15 @@ impl State {
         self.wire.send_all_or_hang_up(keys.iter().filter_map(submission));
     }
 
+    /// Results in shared memory for which nobody has come yet, and how large they are at most, bytes.
+    pub(super) fn untaken(&self) -> Vec<(JobKey, Arc<Lease>, u64)> {
+        let has_one = |(&key, pending): (&JobKey, &Pending)| {
+            let lease = pending.buffers.output.as_ref().filter(|_| pending.is_ok())?;
+            Some((key, Arc::clone(lease), pending.job.output_bytes))
+        };
+        self.jobs.iter().filter_map(has_one).collect()
+    }
+
     /// The error if a key is that of a job whose handle lives, or of two of these.
     pub(super) fn check_keys(&self, jobs: &[Outgoing]) -> Result<(), ClientError> {
         let mut own = BTreeSet::new();
@@ -431,6 +446,20 @@ impl Pending {
         ClientMessage::Submit(Box::new(submission))
     }
 
+    /// Whether it has a result of its own.
+    fn is_ok(&self) -> bool {
+        matches!(&self.stage, Stage::Done(Verdicted::Own(receipt, _)) if receipt.verdict == Verdict::Ok)
+    }
+
+    /// Keeps its result as this copy of it, if it still lies there.
+    pub(super) fn keep(&mut self, lease: &Arc<Lease>, copy: Inline) {
+        let lies_there = self.buffers.output.as_ref().is_some_and(|own| Arc::ptr_eq(own, lease));
+        if lies_there && let Stage::Done(Verdicted::Own(_, inline)) = &mut self.stage {
+            *inline = Some(copy);
+            self.buffers.output = None;
+        }
+    }
+
     /// The bytes of the result, in shared memory or from the message.
     pub(super) fn take_result(
         &mut self,
@@ -442,6 +471,7 @@ impl Pending {
             self.buffers.spoil(&self.job);
         }
         let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
-        self.buffers.output.take().map(|lease| Bytes::Shared(lease)).or(inline)
+        let lease = self.buffers.output.take();
+        lease.map(|lease| lease.into_result(self.job.output_bytes)).or(inline)
     }
 }

@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::frame;
+use gridpool_ipc::memory::available_bytes;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ArenaId;
+use gridpool_protocol::limits::CLIENT_ARENAS_MAX;
 use gridpool_protocol::message::ClientMessage;
 
 use super::{ClientError, link};
@@ -21,6 +23,13 @@ use crate::lease::{Lease, Memory};
 const FREE_ARENAS_MAX: usize = 64;
 /// Any job may use a free arena of up to four times this size, bytes.
 const SMALL_ARENA_BYTES: u64 = 1 << 16;
+
+/// Results that the caller may hold in arenas at a time; the others are left for what is under way.
+const RESULTS_MAX: usize = CLIENT_ARENAS_MAX / 2;
+/// The part of the memory available that those may take before others are copied: half of what a pool lends a client.
+const RESULTS_SHARE: u64 = 8;
+/// Memory that counts as available if the system does not say how much is, bytes.
+const AVAILABLE_BYTES: u64 = 1 << 30;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -37,11 +46,29 @@ struct Inner {
     free: VecDeque<Memory>,
     /// The number of arenas that the pool has made for this client.
     made: u64,
+    /// What the caller holds of this connection.
+    results: Results,
+    /// From how many bytes of those on others are copied.
+    result_bytes_max: u64,
+}
+
+/// Arenas with a result.
+#[derive(Clone, Copy, Debug, Default)]
+struct Results {
+    count: usize,
+    bytes: u64,
 }
 
 impl Wire {
     pub(super) fn new(socket: UnixStream) -> Self {
-        let inner = Inner { socket: Some(socket), epoch: 0, free: VecDeque::new(), made: 0 };
+        let inner = Inner {
+            socket: Some(socket),
+            epoch: 0,
+            free: VecDeque::new(),
+            made: 0,
+            results: Results::default(),
+            result_bytes_max: available_bytes().unwrap_or(AVAILABLE_BYTES) / RESULTS_SHARE,
+        };
         Self { inner: Mutex::new(inner) }
     }
 
@@ -81,6 +108,7 @@ impl Wire {
                 drop(socket.shutdown(Shutdown::Both));
             }
             inner.epoch += 1;
+            inner.results = Results::default();
             std::mem::take(&mut inner.free)
         };
         // Unmap outside the lock, since that takes time.
@@ -167,11 +195,32 @@ impl Wire {
         !free.is_empty()
     }
 
+    /// Whether the caller may keep a result where it lies, which counts then until it is dropped. The arenas of a
+    /// connection that was lost are not counted.
+    pub(super) fn let_out(&self, memory: &Memory) -> bool {
+        let mut inner = self.inner.lock();
+        let is_full = |inner: &Inner| {
+            inner.results.count >= RESULTS_MAX || inner.results.bytes >= inner.result_bytes_max
+        };
+        if memory.epoch == inner.epoch {
+            if is_full(&inner) {
+                return false;
+            }
+            inner.results.count += 1;
+            inner.results.bytes += memory.map.bytes() as u64;
+        }
+        true
+    }
+
     /// Takes memory back, and lends it again if it is `reusable`. May be called from any thread.
-    pub(super) fn take_back(&self, memory: Memory, reusable: bool) {
+    pub(super) fn take_back(&self, memory: Memory, reusable: bool, is_result: bool) {
         let mut inner = self.inner.lock();
         if memory.epoch != inner.epoch {
             return;
+        }
+        if is_result {
+            inner.results.count -= 1;
+            inner.results.bytes -= memory.map.bytes() as u64;
         }
         let gone = if reusable {
             inner.free.push_back(memory);

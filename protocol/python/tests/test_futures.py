@@ -100,10 +100,10 @@ def test_ctrl_c_cancels_the_jobs_of_map(pool, slow):
 def test_ctrl_c_ends_a_wait_for_shared_memory(pool):
     client = gridpool.connect(pool.socket)
     held = []
+    large = np.ones((1000, 30, 30), np.uint8)
     with pytest.raises(gridpool.Busy):
         while True:
-            held.append(client.load([[[1]]]))
-    large = np.ones((1000, 30, 30), np.uint8)
+            held.append(client.load(large))
     one = functools.partial(client.submit, "rot90", large, deadline=60)
     for send in (one, functools.partial(client.submit_many, "rot90", [large], deadline=60)):
         began = time.monotonic()

@@ -165,6 +165,17 @@ def test_an_executor(pool, grids):
         executor.submit("rot90", grids[0])
 
 
+def test_any_number_of_large_results_may_be_held(pool):
+    grids = [np.full((40, 30, 30), number % 10, np.uint8) for number in range(300)]
+    client = gridpool.connect(pool.socket)
+    held = [client.run("hmirror", grid) for grid in grids]
+    futures = [client.submit("hmirror", grid) for grid in grids]
+    many = client.submit_many("hmirror", grids)
+    for results in (held, [future.result(60) for future in futures], [future.result(60) for future in many]):
+        for result, grid in zip(results, grids):
+            assert (result.to_numpy()[0] == grid.ravel()).all()
+
+
 def in_child(pool: gridpool.Pool, grid: tuple) -> bool:
     future = pool.submit("rot90", [grid])
     return pool.run("rot90", [grid]).to_dsl() == future.result().to_dsl() == [turned(grid)]

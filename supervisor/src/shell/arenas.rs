@@ -19,15 +19,13 @@ use gridpool_ipc::arena::{Arena, ArenaError};
 use gridpool_ipc::memory::available_bytes;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::limits::CLIENT_ARENAS_MAX;
 use gridpool_protocol::message::{Limit, Refusal};
 
 use super::descriptors::Taken as Descriptors;
 use crate::refusals::Seldom;
 use owner::OTHERS_SHARE;
 pub(super) use owner::{Owner, OwnerLimits};
-
-/// Arenas that one connection may have at a time; each costs a descriptor.
-pub(super) const CLIENT_ARENAS_MAX: usize = 128;
 
 /// All arenas together may take half of the memory that was available at the start. One client may take half of
 /// that.

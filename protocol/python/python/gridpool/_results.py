@@ -75,8 +75,8 @@ class Results(Sequence[Any]):
     """The results of one job, in the order of its items.
 
     An element is a NumPy array for a grid (a view, read only), an int, a bool, `(row, column)`, a list of colours,
-    lists of cells for objects and patches, a tuple of these, or an `ItemError`. Results hold the pool's shared memory:
-    drop them, or copy what you need.
+    lists of cells for objects and patches, a tuple of these, or an `ItemError`. Results hold shared memory of the
+    pool's; of many that you hold, the later ones are copies.
     """
 
     __slots__ = ("_arrays", "_errors", "_native", "_receipt")
