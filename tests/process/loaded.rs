@@ -114,16 +114,26 @@ fn jobs_of_one_size_use_the_same_two_arenas() {
 }
 
 /// More than a client has arenas for.
-const RESULTS: u64 = 2 * CLIENT_ARENAS_MAX as u64;
+const RESULTS: u64 = CLIENT_ARENAS_MAX as u64 + 20;
+/// Grids of a little more than an inline payload.
+const SOME: usize = 120;
 
 #[test]
 fn any_number_of_large_results_may_be_held() {
     let pool = cpu(1).start();
     let client = pool.client();
-    let grids = |seed| random_grids(seed, MANY);
-    let held: Vec<_> = (0..RESULTS).map(|seed| run(&client, job(PROGRAM, &grids(seed)))).collect();
-    assert!(client.arenas_made() < CLIENT_ARENAS_MAX as u64);
-    (0..).zip(&held).for_each(|(seed, answer)| is_right(answer, PROGRAM, &grids(seed)));
+    let grids = |seed| random_grids(seed, SOME);
+    let held: Vec<_> = (0..RESULTS)
+        .map(|seed| match seed % 2 {
+            0 => run(&client, job(PROGRAM, &grids(seed))),
+            // Only its result keeps its batch, of whose cells it is made.
+            _ => run(&client, over("o_g(5)", &client.load(&batch(&grids(seed))).expect("memory"))),
+        })
+        .collect();
+    assert!((64..128).contains(&client.arenas_made()), "{}", client.arenas_made());
+    for (seed, answer) in (0..).zip(&held) {
+        is_right(answer, if seed % 2 == 0 { PROGRAM } else { "o_g(5)" }, &grids(seed));
+    }
     // Those that lie in arenas give them back, and others may lie there.
     let made = client.arenas_made();
     drop(held);
@@ -136,7 +146,7 @@ fn any_number_of_large_results_may_be_held() {
 fn any_number_of_large_jobs_may_be_submitted_before_the_first_is_waited_for() {
     let pool = cpu(1).start();
     let client = pool.client();
-    let grids = |seed| random_grids(seed, MANY);
+    let grids = |seed| random_grids(seed, SOME);
     let handles: Vec<_> =
         (0..RESULTS).map(|seed| submit(&client, job(PROGRAM, &grids(seed)))).collect();
     for (seed, handle) in (0..).zip(handles) {

@@ -29,7 +29,7 @@ pub(crate) struct Lease {
     memory: Option<Memory>,
     lender: Weak<Wire>,
     spoiled: AtomicBool,
-    /// Whether the caller holds it, as a result.
+    /// Whether the caller holds it, with a result.
     is_result: AtomicBool,
 }
 
@@ -45,12 +45,19 @@ impl Lease {
 
     /// The first `bytes` bytes, which are a result: where they lie, or copied if the caller holds many others.
     pub(crate) fn into_result(self: Arc<Self>, bytes: u64) -> Bytes {
-        let lets_out = |lender: Arc<Wire>| lender.let_out(self.memory());
-        if self.lender.upgrade().is_none_or(lets_out) {
-            self.is_result.store(true, Ordering::Relaxed);
-            return Bytes::Shared(self);
+        match self.let_out() {
+            true => Bytes::Shared(self),
+            false => Bytes::Private(Arc::new(self.copied(bytes))),
         }
-        Bytes::Private(Arc::new(self.copied(bytes)))
+    }
+
+    /// Whether the caller may keep what lies here with a result.
+    pub(crate) fn let_out(&self) -> bool {
+        let may = |lender: Arc<Wire>| lender.let_out(self.memory());
+        if !self.is_result.swap(true, Ordering::Relaxed) && !self.lender.upgrade().is_none_or(may) {
+            self.is_result.store(false, Ordering::Relaxed);
+        }
+        self.is_result.load(Ordering::Relaxed)
     }
 
     /// A copy of the first `bytes` bytes.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::batch::{BatchError, BatchLayout, BatchSource, Tables};
+use gridpool_protocol::batch::{BatchError, BatchLayout, BatchSource, GridBatch, Tables};
 use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 
 use crate::lease::Lease;
@@ -20,12 +20,15 @@ pub(crate) struct PackedBatch {
     lease: Mutex<Arc<Lease>>,
     /// Copied and checked once, when decoding a result needs them.
     tables: OnceLock<Result<Tables, BatchError>>,
+    /// For results that may not keep the memory.
+    copy: OnceLock<Option<Arc<GridBatch>>>,
 }
 
 impl PackedBatch {
     /// A batch at the start of `lease`.
     pub(crate) fn new(layout: BatchLayout, lease: Arc<Lease>) -> Self {
-        Self { layout, lease: Mutex::new(lease), tables: OnceLock::new() }
+        let (tables, copy) = (OnceLock::new(), OnceLock::new());
+        Self { layout, lease: Mutex::new(lease), tables, copy }
     }
 
     pub(crate) fn layout(&self) -> BatchLayout {
@@ -41,6 +44,18 @@ impl PackedBatch {
     pub(crate) fn move_to(&self, lease: Arc<Lease>) {
         self.write_to(&lease.bytes());
         *self.lease.lock() = lease;
+    }
+
+    /// Its copy in private memory, made once; `None` if its tables were changed.
+    pub(crate) fn copy(&self) -> Option<Arc<GridBatch>> {
+        self.copy.get_or_init(|| self.copied().map(Arc::new)).clone()
+    }
+
+    fn copied(&self) -> Option<GridBatch> {
+        let tables = self.tables().ok()?;
+        let end = *tables.offsets().last()?;
+        let grids = u32::try_from(self.layout.grids_per_item()).expect("1 or 2");
+        Some(GridBatch::from_parts(grids, tables.clone(), self.cells(0..end as usize)?))
     }
 
     /// Copies it to the start of `memory`.

@@ -40,10 +40,16 @@ impl Source {
         }
     }
 
-    /// The batch, for decoding results.
+    /// The batch, for decoding results: where it lies, or copied if results keep much already.
     pub(crate) fn shared(&self) -> Arc<dyn BatchSource> {
         match self {
-            Self::Packed(batch) => Arc::<PackedBatch>::clone(batch),
+            Self::Packed(batch) => {
+                let copy = if batch.lease().let_out() { None } else { batch.copy() };
+                match copy {
+                    Some(copy) => copy,
+                    None => Arc::<PackedBatch>::clone(batch),
+                }
+            }
             Self::Private(batch) => Arc::<GridBatch>::clone(batch),
         }
     }

@@ -24,7 +24,7 @@ const FREE_ARENAS_MAX: usize = 64;
 /// Any job may use a free arena of up to four times this size, bytes.
 const SMALL_ARENA_BYTES: u64 = 1 << 16;
 
-/// Results that the caller may hold in arenas at a time; the others are left for what is under way.
+/// Arenas that results may keep at a time; the others are left for what is under way.
 const RESULTS_MAX: usize = CLIENT_ARENAS_MAX / 2;
 /// The part of the memory available that those may take before others are copied: half of what a pool lends a client.
 const RESULTS_SHARE: u64 = 8;
@@ -46,13 +46,13 @@ struct Inner {
     free: VecDeque<Memory>,
     /// The number of arenas that the pool has made for this client.
     made: u64,
-    /// What the caller holds of this connection.
+    /// What results keep of this connection.
     results: Results,
     /// From how many bytes of those on others are copied.
     result_bytes_max: u64,
 }
 
-/// Arenas with a result.
+/// Arenas of results.
 #[derive(Clone, Copy, Debug, Default)]
 struct Results {
     count: usize,
@@ -195,8 +195,8 @@ impl Wire {
         !free.is_empty()
     }
 
-    /// Whether the caller may keep a result where it lies, which counts then until it is dropped. The arenas of a
-    /// connection that was lost are not counted.
+    /// Whether a result may keep this memory, which counts then until it is dropped. The arenas of a connection that was
+    /// lost are not counted.
     pub(super) fn let_out(&self, memory: &Memory) -> bool {
         let mut inner = self.inner.lock();
         let is_full = |inner: &Inner| {
