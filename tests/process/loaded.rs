@@ -116,7 +116,7 @@ fn jobs_of_one_size_use_the_same_two_arenas() {
 /// More than a client has arenas for.
 const RESULTS: u64 = CLIENT_ARENAS_MAX as u64 + 20;
 /// Grids of a little more than an inline payload.
-const SOME: usize = 120;
+const SOME: usize = 200;
 
 #[test]
 fn any_number_of_large_results_may_be_held() {
