@@ -1,10 +1,10 @@
 //! A call of the command line: its output and its end.
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
@@ -37,6 +37,15 @@ pub(crate) struct Running {
     pub(crate) process: Process,
     stdout: mpsc::Receiver<String>,
     stderr: mpsc::Receiver<String>,
+    _folder: TempDir,
+}
+
+/// A call whose input stays open, and whose results are read line by line. What else it says is dropped.
+#[derive(Debug)]
+pub(crate) struct Dialogue {
+    pub(crate) process: Process,
+    pub(crate) stdin: ChildStdin,
+    pub(crate) lines: Lines<BufReader<ChildStdout>>,
     _folder: TempDir,
 }
 
@@ -107,6 +116,15 @@ impl Cli {
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
+    }
+
+    /// Starts it, and keeps its input open.
+    pub(crate) fn talk(mut self) -> Dialogue {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = self.command.spawn().expect("gridpool can be started");
+        let stdin = child.stdin.take().expect("it was piped");
+        let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+        Dialogue { process: Process::new(child), stdin, lines, _folder: self.folder }
     }
 
     /// Starts it.

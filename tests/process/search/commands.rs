@@ -1,7 +1,6 @@
 //! `gridpool search`: what it prints, and how it ends.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::Write;
 
 use gridpool_client::SEARCH_STEPS_DEFAULT;
 use gridpool_protocol::program::Ties;
@@ -10,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::binaries;
-use crate::command::{Cli, Finished, gridpool};
+use crate::command::{Cli, Dialogue, Finished, gridpool};
 use crate::jobs::data;
 use crate::pool::cpu;
 
@@ -182,19 +181,13 @@ fn the_counts_of_a_search_that_was_stopped_add_up_to_the_programs_that_were_read
     let text = "x = replace(I, ?a:color, ?b:color)\ny = replace(x, ?c:color, ?d:color)\n\
                 O = replace(y, ?e:color, ?f:color)";
     let task = data("tasks/one_becomes_five.json").display().to_string();
-    let mut child = Command::new(binaries::gridpool())
-        .args(["search", "--programs", "-", "--tasks", &task, "--devices", "cpu:1", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let args = ["search", "--programs", "-", "--tasks", &task, "--devices", "cpu:1", "--json"];
+    let Dialogue { mut process, mut stdin, mut lines, .. } = gridpool(args).talk();
     writeln!(stdin, "no program\n{}", json!({ "id": "t", "program": text })).expect("it reads");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let is_of_template =
         |line: &std::io::Result<String>| line.as_ref().is_ok_and(|line| line.contains("t["));
     lines.by_ref().find(is_of_template).expect("a result").expect("it is text");
-    crate::processes::signal(child.id(), Signal::SIGINT);
+    crate::processes::signal(process.pid(), Signal::SIGINT);
     let last = lines.map(|line| line.expect("it is text")).last().expect("a line");
     let summary = &serde_json::from_str::<Value>(&last).expect("JSON")["summary"];
     let count = |name: &str| summary[name].as_u64().expect("a number");
@@ -206,7 +199,7 @@ fn the_counts_of_a_search_that_was_stopped_add_up_to_the_programs_that_were_read
     let verdicts = summary["statuses"].as_object().expect("an object").values();
     let verdicts: u64 = verdicts.filter_map(Value::as_u64).sum();
     assert_eq!(verdicts, 2 * ran, "{summary}");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(process.exit().code(), Some(130));
     drop(stdin);
 }
 
@@ -231,23 +224,15 @@ fn flags_of_an_own_pool_do_not_go_with_the_place_of_another_and_win_over_its_var
 
 /// Sends a signal to a search that waits for its next line.
 fn ends_by(signal: Signal) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut child = Command::new(binaries::gridpool())
-        .args(["search", "--programs", "-", "--tasks", &tasks(), "--devices", "cpu:1"])
-        .env("XDG_RUNTIME_DIR", folder.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("it is piped");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let args = ["search", "--programs", "-", "--tasks", &tasks(), "--devices", "cpu:1"];
+    let Dialogue { mut process, mut stdin, mut lines, .. } = gridpool(args).talk();
     let programs = b"no program\n{\"id\": \"turn\\n\\u001b\", \"program\": \"rot90\"}\n";
     stdin.write_all(programs).expect("it reads");
     // No name takes two lines.
     let first = lines.next().expect("a line").expect("it is text");
     assert!(first.starts_with("turn\u{fffd}\u{fffd}  "), "{first:?}");
     // Standard input is still open.
-    crate::processes::signal(child.id(), signal);
+    crate::processes::signal(process.pid(), signal);
     let rest: Vec<_> = lines.map(|line| line.expect("it is text")).collect();
     assert!(rest.iter().any(|line| line.starts_with("stopped early; 2 programs")), "{rest:?}");
     assert!(
@@ -255,7 +240,7 @@ fn ends_by(signal: Signal) {
         "{rest:?}"
     );
     // Also if a line was no program.
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(process.exit().code(), Some(130));
     drop(stdin);
 }
 
