@@ -280,25 +280,25 @@ impl Connection {
                         && clock::until(deadline) > RETRY_EVERY
                         && !(self.settings.gives_up)() =>
                 {
-                    self.free_memory();
-                    self.pause_while(RETRY_EVERY, |_| true);
+                    if !self.free_memory() {
+                        self.pause_while(RETRY_EVERY, |_| true);
+                    }
                 }
                 buffers => return buffers,
             }
         }
     }
 
-    /// Returns the memory to the pool that no job under way and no caller has. Results that nobody has taken yet are
-    /// copied out of theirs. Returns whether there was any.
+    /// Copies a result out of its memory that nobody has taken yet; or, if there is none, returns all free memory to
+    /// the pool. Returns whether it has freed any.
     pub(super) fn free_memory(&self) -> bool {
         let untaken = self.lock().untaken();
-        for (key, lease, bytes) in untaken {
-            let copy = Inline(lease.copied(bytes));
-            if let Some(pending) = self.lock().jobs.get_mut(&key) {
-                pending.keep(&lease, copy);
-            }
+        let Some((key, lease, bytes)) = untaken else { return self.wire.give_back_free() };
+        let copy = Inline(lease.copied(bytes));
+        if let Some(pending) = self.lock().jobs.get_mut(&key) {
+            pending.keep(&lease, copy);
         }
-        self.wire.give_back_free()
+        true
     }
 
     pub(super) fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {

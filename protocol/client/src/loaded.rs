@@ -11,9 +11,9 @@ use crate::source::Source;
 /// A batch in shared memory, made by [`Client::load`](super::Client::load) or
 /// [`Client::build`](super::Client::build). Any number of jobs of that client may use it, also at the same
 /// time ([`Job::over`](super::Job::over)). Submitting such a job copies nothing, and a worker registers the
-/// memory only once. A batch that fits a message ([`INLINE_BYTES_MAX`](crate::limits::INLINE_BYTES_MAX) bytes) takes no shared
-/// memory, of which a client has few pieces: [`Client::load`](super::Client::load) keeps it in private memory, and each
-/// job carries it.
+/// memory only once. A batch that fits a message ([`INLINE_BYTES_MAX`](crate::limits::INLINE_BYTES_MAX)) takes no
+/// shared memory, of which a client has few pieces: [`Client::load`](super::Client::load) keeps it in private memory,
+/// and each job carries it.
 ///
 /// Clones share the batch. Jobs over it keep it alive, and so do results whose decoding needs its cells.
 /// After a reconnect the client packs it again.

@@ -37,8 +37,8 @@ impl Job<Outputs> {
         Self::of(program, Source::Private(Arc::new(batch)))
     }
 
-    /// Runs `program` over a loaded batch, without copying it if it lies in shared memory. Then the client that loaded the batch must submit
-    /// the job.
+    /// Runs `program` over a loaded batch, without copying it if it lies in shared memory. Then the client that loaded
+    /// the batch must submit the job.
     ///
     /// # Errors
     /// As for [`Job::program`].

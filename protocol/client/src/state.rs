@@ -382,13 +382,13 @@ impl State {
         self.wire.send_all_or_hang_up(keys.iter().filter_map(submission));
     }
 
-    /// Results in shared memory for which nobody has come yet, and how large they are at most, bytes.
-    pub(super) fn untaken(&self) -> Vec<(JobKey, Arc<Lease>, u64)> {
+    /// A result in shared memory for which nobody has come yet, and how large it is at most, bytes.
+    pub(super) fn untaken(&self) -> Option<(JobKey, Arc<Lease>, u64)> {
         let has_one = |(&key, pending): (&JobKey, &Pending)| {
             let lease = pending.buffers.output.as_ref().filter(|_| pending.is_ok())?;
             Some((key, Arc::clone(lease), pending.job.output_bytes))
         };
-        self.jobs.iter().filter_map(has_one).collect()
+        self.jobs.iter().find_map(has_one)
     }
 
     /// The error if a key is that of a job whose handle lives, or of two of these.

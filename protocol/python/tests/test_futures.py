@@ -116,6 +116,19 @@ def test_ctrl_c_ends_a_wait_for_shared_memory(pool):
     assert client.run("rot90", large).to_numpy()[0].size == large.size
 
 
+def test_a_pool_that_is_closed_says_so_at_once(pool):
+    own = gridpool.Pool(devices="cpu:1")
+    own.close()
+    own.close()
+    began = time.monotonic()
+    calls = [lambda: own.run("rot90", [[[1]]]), lambda: own.submit("rot90", [[[1]]]).result(), own.status]
+    for call in calls:
+        with pytest.raises(gridpool.NoPool, match="this pool is closed: make another"):
+            call()
+    assert time.monotonic() - began < 5, "it waited for the pool"
+    assert own.socket.endswith("pool.sock")
+
+
 def test_a_callback_that_ends_its_thread_ends_no_future(pool):
     def leave(_: object) -> None:
         raise SystemExit(3)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional, Union, cast
 
 from . import _native, _search
 from ._binary import binary
@@ -686,6 +686,7 @@ class Pool(Client):
         super().close()
         if os.getpid() == self._owner:
             self._end()
+            self._native = cast("_native.Client", _Closed(self.socket))
 
     def __enter__(self) -> Pool:
         return self
@@ -723,6 +724,16 @@ def _next(under_way: deque[Future], ordered: bool) -> Results:
     results = future.result()
     under_way.remove(future)
     return results
+
+
+class _Closed:
+    """What stands in a client's place once its own pool has ended: no call waits for that pool to come back."""
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NoPool("this pool is closed: make another with `gridpool.Pool(...)`")
 
 
 def _cancel_sent(sending: concurrent.futures.Future[_native.Canceller]) -> None:
