@@ -152,6 +152,12 @@ fn any_number_of_large_jobs_may_be_submitted_before_the_first_is_waited_for() {
     for (seed, handle) in (0..).zip(handles) {
         is_right(&answer(handle), PROGRAM, &grids(seed));
     }
+    let together = client.clone();
+    let jobs = (0..RESULTS).map(move |seed| job(PROGRAM, &grids(seed)));
+    let handles = within("all to be sent", move || together.send_many(jobs)).expect("they are");
+    for (seed, handle) in (0..).zip(handles) {
+        is_right(&answer(handle), PROGRAM, &grids(seed));
+    }
 }
 
 #[test]

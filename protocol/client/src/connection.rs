@@ -257,16 +257,18 @@ impl Connection {
         matches!(self.endpoint, Endpoint::Path(..))
     }
 
-    /// Sends jobs together, or holds them if the pool is full. Large inputs and results are in shared memory. After an
-    /// error, none of them is sent.
-    pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<(), ClientError> {
+    /// Sends jobs together, or holds them if the pool is full. Large inputs and results are in shared memory. Returns
+    /// those that wait for memory until others have ended, which may be those before them. After an error, none of them
+    /// is sent.
+    pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<Vec<Outgoing>, ClientError> {
         loop {
             self.lock().check_keys(&jobs)?;
-            jobs = self.with_memory(jobs)?;
+            let (mut ready, wait) = self.with_memory(jobs)?;
             // A connection that was lost meanwhile has taken their memory along.
-            if self.lock().take_in(&mut jobs)? {
-                return Ok(());
+            if self.lock().take_in(&mut ready)? {
+                return Ok(wait);
             }
+            jobs = ready.into_iter().chain(wait).collect();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Handles of sent jobs: wait for the answer, or cancel.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -180,18 +181,21 @@ impl Claim {
     fn send(connection: &Arc<Connection>, jobs: Vec<Outgoing>) -> Result<Vec<Self>, ClientError> {
         connection.lock().check_keys(&jobs)?;
         let jobs = if connection.bundles() { bundle::gather(connection, jobs) } else { jobs };
-        let (mut jobs, mut claims) = (jobs.into_iter().peekable(), Vec::new());
-        while jobs.peek().is_some() {
+        let (mut jobs, mut claims) = (VecDeque::from(jobs), Vec::new());
+        while !jobs.is_empty() {
             connection.make_room()?;
             let (mut some, mut bytes) = (Vec::new(), 0);
             while bytes < UNREAD_BYTES_MAX
-                && let Some(job) = jobs.next()
+                && let Some(job) = jobs.pop_front()
             {
                 bytes += job.job.message_bytes();
                 some.push(job);
             }
-            let named: Vec<_> = some.iter().flat_map(Outgoing::handles).collect();
-            connection.send_jobs(some)?;
+            let mut named: Vec<_> = some.iter().flat_map(Outgoing::handles).collect();
+            let wait = connection.send_jobs(some)?;
+            let unsent: usize = wait.iter().map(|job| job.handles().len()).sum();
+            named.truncate(named.len() - unsent);
+            wait.into_iter().rev().for_each(|job| jobs.push_front(job));
             // From here on, dropping a claim cancels its job.
             let claim = |(key, deadline)| Self::new(connection, key, deadline);
             claims.extend(named.into_iter().map(claim));

@@ -27,6 +27,9 @@ use crate::terms::{Terms, Traced, seconds};
 
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+/// Of jobs that are sent together, so many may have their arrays in shared memory before the first is sent. A client has
+/// few pieces of it.
+const PLACED_MAX: usize = 16;
 
 /// A connection to a pool. After a fork, the child connects anew.
 #[pyclass(frozen, module = "gridpool._native")]
@@ -121,18 +124,18 @@ impl Client {
         Ok(Program::clone(&program))
     }
 
-    /// A job over grids.
+    /// A job over grids; `lender` may lend memory for a large array.
     fn job(
         &self,
         py: Python<'_>,
-        client: &gridpool_client::Client,
+        lender: Option<&gridpool_client::Client>,
         (program, ties): (&str, &str),
         grids: &Bound<'_, PyAny>,
         terms: Terms,
     ) -> PyResult<Job<gridpool_client::Outputs>> {
         let program = self.program(py, program, ties)?;
         let pairs = program.grids_per_item() == 2;
-        let job = match input::source(py, client, grids, pairs)? {
+        let job = match input::source(py, lender, grids, pairs)? {
             Source::Batch(batch) => Job::program(program, batch),
             Source::Loaded(loaded) => Job::over(program, &loaded),
         };
@@ -148,7 +151,7 @@ impl Client {
         terms: Terms,
     ) -> PyResult<Handle<gridpool_client::Outputs>> {
         let client = self.connection(py)?;
-        let job = self.job(py, &client, program, grids, terms)?;
+        let job = self.job(py, Some(&client), program, grids, terms)?;
         detached(py, || client.send(job)).map_err(|error| not_sent(py, &error))
     }
 
@@ -288,7 +291,8 @@ impl Client {
         let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, trace)?;
         let client = self.connection(py)?;
         let jobs = batches.iter().enumerate().map(|(at, grids)| {
-            let job = self.job(py, &client, (program, ties), grids, terms.clone());
+            let lender = (at < PLACED_MAX).then_some(&client);
+            let job = self.job(py, lender, (program, ties), grids, terms.clone());
             job.map_err(|error| errors::in_batch(py, error, at))
         });
         let jobs = jobs.collect::<PyResult<Vec<_>>>()?;
@@ -306,7 +310,7 @@ impl Client {
     /// Packs a batch into shared memory.
     fn load(&self, py: Python<'_>, grids: &Bound<'_, PyAny>, pairs: bool) -> PyResult<Loaded> {
         let client = self.connection(py)?;
-        let batch = match input::source(py, &client, grids, pairs)? {
+        let batch = match input::source(py, Some(&client), grids, pairs)? {
             Source::Loaded(loaded) => loaded,
             Source::Batch(batch) => {
                 detached(py, || client.load(&batch)).map_err(|error| errors::client(py, &error))?

@@ -20,10 +20,10 @@ pub(crate) enum Source {
     Loaded(LoadedBatch),
 }
 
-/// The batch that Python gave.
+/// The batch that Python gave. A large array is copied into memory of `lender`.
 pub(crate) fn source(
     py: Python<'_>,
-    client: &gridpool_client::Client,
+    lender: Option<&gridpool_client::Client>,
     grids: &Bound<'_, PyAny>,
     pairs: bool,
 ) -> PyResult<Source> {
@@ -35,7 +35,10 @@ pub(crate) fn source(
         }
         return Ok(Source::Loaded(loaded.batch.clone()));
     }
-    if !pairs && let Some(placed) = arrays::placed(py, client, grids)? {
+    if !pairs
+        && let Some(lender) = lender
+        && let Some(placed) = arrays::placed(py, lender, grids)?
+    {
         return Ok(Source::Loaded(placed));
     }
     batch(py, grids, pairs).map(Source::Batch)

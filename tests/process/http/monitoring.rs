@@ -115,6 +115,8 @@ fn a_real_prometheus_answers_every_panel_and_tells_of_a_poison_job() {
         }
     });
 
+    // What it says of a worker is not there while the next one starts.
+    pool.all_ready();
     let all = dashboard();
     assert!(all.len() > 60, "{all:?}");
     let page = String::from_utf8(get(&pool, "/metrics").body).expect("text");
