@@ -14,9 +14,16 @@ pub(super) const FILENAME_DEFAULT: &str = "model.onnx";
 const BACKEND: &str = "onnxruntime";
 const PLATFORM: &str = "onnxruntime_onnx";
 
+/// What Triton calls a model of several steps.
+const ENSEMBLE: &str = "ensemble";
+
 /// Fields that are passed over with a warning: results are the same without them.
 const WITHOUT_EFFECT: [&str; 5] =
     ["metric_tags", "model_metrics", "parameters", "response_cache", "runtime"];
+
+/// Fields of an input or output that must be false.
+const OFF_IN_TENSORS: [&str; 4] =
+    ["allow_ragged_batch", "is_non_linear_format_io", "is_shape_tensor", "optional"];
 
 /// The versions of a model that serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +86,12 @@ impl ModelConfig {
                 "default_model_filename" => reader.config.filename = filename(field)?,
                 "model_warmup" => reader.warm_up(field)?,
                 "optimization" => reader.optimization(field)?,
+                "ensemble_scheduling" => return Err(ensemble(field)),
+                "model_transaction_policy" => {
+                    for part in field.message()? {
+                        is_off(part, "model_transaction_policy.", &["decoupled"])?;
+                    }
+                }
                 other if WITHOUT_EFFECT.contains(&other) => reader.warn(field, ""),
                 _ => return Err(unknown(field, "")),
             }
@@ -94,9 +107,25 @@ fn unknown(field: &Field, of: &str) -> TextError {
     TextError::new(field.at, format!("`{of}{name}` has no meaning here: take it out"))
 }
 
+/// One of these fields of a message must be false, as it is without it.
+fn is_off(field: &Field, of: &str, known: &[&str]) -> Result<(), TextError> {
+    match known.contains(&field.name.as_str()) && !truth(field)? {
+        true => Ok(()),
+        false => Err(unknown(field, of)),
+    }
+}
+
+/// A model of several steps, which is no file.
+fn ensemble(field: &Field) -> TextError {
+    let why = "an ensemble is a pipeline here: take its folder out, and write its steps as a [[pipeline]] into the \
+               config file, or into a file for `gridpool model load --pipeline FILE`";
+    TextError::new(field.at, why)
+}
+
 fn is_only(field: &Field, only: &str) -> Result<(), TextError> {
     match field.text()? {
         text if text == only || text.is_empty() => Ok(()),
+        ENSEMBLE if only == PLATFORM => Err(ensemble(field)),
         other => {
             let name = &field.name;
             Err(TextError::new(field.at, format!("`{name}` is `{other}`; here it is `{only}`")))
@@ -106,7 +135,10 @@ fn is_only(field: &Field, only: &str) -> Result<(), TextError> {
 
 fn filename(field: &Field) -> Result<String, TextError> {
     let name = field.text()?;
-    if name.is_empty() || name.contains('/') || name == ".." || name == "." {
+    if name.is_empty() {
+        return Ok(FILENAME_DEFAULT.to_owned());
+    }
+    if name.contains('/') || name == ".." || name == "." {
         let why = "`default_model_filename` is the name of a file in the folder of a version";
         return Err(TextError::new(field.at, why));
     }
@@ -181,7 +213,9 @@ impl Reader {
                 "dims" => dims.push(part.number::<i64>()?),
                 "label_filename" => self.warn(part, &of),
                 "format" if matches!(part.word(), Ok("FORMAT_NONE" | "0")) => {}
-                _ => return Err(unknown(part, &of)),
+                // The model says how its images lie.
+                "format" => self.warn(part, &of),
+                _ => is_off(part, &of, &OFF_IN_TENSORS)?,
             }
         }
         let lacks =
@@ -316,8 +350,11 @@ mod tests {
             name: "resnet"
             platform: "onnxruntime_onnx"
             max_batch_size: 16
-            input [ { name: "data" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] } ]
+            input [ {
+              name: "data" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 224, 224 ] optional: false
+            } ]
             output [ { name: "prob" data_type: TYPE_FP32 dims: [ 1000 ] label_filename: "l.txt" } ]
+            model_transaction_policy { decoupled: false }
             instance_group [ { count: 2 kind: KIND_GPU }, { count: 1 } ]
             version_policy: { specific: { versions: [ 1, 3 ] } }
             dynamic_batching {
@@ -352,6 +389,7 @@ mod tests {
         assert!(config.options.cuda_graphs);
         let warned: Vec<_> = config.warnings.iter().map(|why| why.split('`').nth(1)).collect();
         let want = [
+            "input.format",
             "output.label_filename",
             "instance_group.kind",
             "dynamic_batching.preserve_ordering",
@@ -361,6 +399,7 @@ mod tests {
         assert_eq!(warned, want.map(Some));
         let none = ModelConfig::read("m", "").unwrap();
         assert_eq!(none, ModelConfig::default());
+        assert_eq!(ModelConfig::read("m", "default_model_filename: ''").unwrap(), none);
         let zero = ModelConfig::read(
             "m",
             "max_batch_size: 0\ninput { name: 'x' data_type: TYPE_INT64 dims: 2 }",
@@ -380,7 +419,17 @@ mod tests {
             ("max_batch_size: -1", "`max_batch_size` needs a whole number"),
             (
                 "\n  ensemble_scheduling { }",
-                "line 2, column 3: `ensemble_scheduling` has no meaning here",
+                "line 2, column 3: an ensemble is a pipeline here: take its folder out, and write its steps as a \
+                 [[pipeline]] into the config file",
+            ),
+            ("platform: 'ensemble'", "line 1, column 1: an ensemble is a pipeline here"),
+            (
+                "model_transaction_policy { decoupled: true }",
+                "`model_transaction_policy.decoupled` has",
+            ),
+            (
+                "input { name: 'x' data_type: TYPE_FP32 dims: 1 optional: true }",
+                "`input.optional` has no meaning here",
             ),
             ("sequence_batching { }", "`sequence_batching` has no meaning here"),
             ("input { name: 'x' dims: 1 }", "`input` needs `data_type`"),
