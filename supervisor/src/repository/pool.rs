@@ -49,7 +49,7 @@ pub(super) struct Pool {
     pub(super) folder: PathBuf,
     socket: PathBuf,
     wants: Wants,
-    /// The options that versions were loaded with, by full name.
+    /// The options that versions of the repository were loaded with, by full name.
     loaded: Mutex<BTreeMap<String, ModelOptions>>,
     /// The hashes of files, as long as these do not change.
     hashes: Mutex<BTreeMap<PathBuf, (Stamp, String)>>,
@@ -67,7 +67,8 @@ impl fmt::Debug for Pool {
 impl Pool {
     /// The pool at `socket`, which has these models.
     pub(super) fn new(folder: PathBuf, socket: PathBuf, has: &[ModelPlan], wants: Wants) -> Self {
-        let loaded = has.iter().map(|plan| (plan.name.clone(), plan.options.clone()));
+        let own = has.iter().filter(|plan| plan.path.starts_with(&folder));
+        let loaded = own.map(|plan| (plan.name.clone(), plan.options.clone()));
         let loaded = Mutex::new(loaded.collect());
         Self { folder, socket, wants, loaded, hashes: Mutex::default() }
     }
@@ -83,10 +84,14 @@ impl Pool {
                 Ok(if said.is_empty() { format!("`{name}` serves as it should") } else { said })
             }
             RepositoryCommand::Unload { name } => {
-                let names = scan::names(&self.folder)
-                    .map_err(|error| Refusal::Unable(error.to_string()))?;
-                if !names.models.contains(name) {
-                    return Err(Refusal::Invalid(format!("the repository has no model `{name}`")));
+                // What was loaded from here can be unloaded, also when its folder is gone.
+                if !self.has_loaded(name) {
+                    let names = scan::names(&self.folder)
+                        .map_err(|error| Refusal::Unable(error.to_string()))?;
+                    if !names.models.contains(name) {
+                        let why = format!("the repository has no model `{name}`");
+                        return Err(Refusal::Invalid(why));
+                    }
                 }
                 self.unload(name).map_err(|error| refusal(error.into()))
             }
@@ -176,7 +181,14 @@ impl Pool {
 
     /// Unloads all versions of a model.
     pub(super) fn unload(&self, name: &str) -> Result<String, ClientError> {
-        self.client()?.unload_model(name)
+        let said = self.client()?.unload_model(name)?;
+        self.loaded.lock().retain(|full, _| split(full).0 != name);
+        Ok(said)
+    }
+
+    /// Whether a version of this model was loaded from the repository.
+    fn has_loaded(&self, name: &str) -> bool {
+        self.loaded.lock().keys().any(|full| split(full).0 == name)
     }
 
     /// What lies in the repository now that is not as it was when this version was loaded.

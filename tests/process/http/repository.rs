@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use gridpool_client::ModelState;
+use gridpool_client::{ModelState, Verdict};
 use nix::libc::SIGKILL;
 use serde_json::{Value, json};
 
@@ -165,6 +165,30 @@ fn a_load_of_what_has_changed_since_says_so() {
     assert_eq!(version(&answer(ask(&client, request("m")))), 1, "it serves what was loaded");
     fs::copy(first, &own).expect("it can be overwritten");
     assert_eq!(load().status, 200);
+}
+
+#[test]
+fn a_model_whose_folder_is_gone_can_be_unloaded_and_one_of_the_operator_can_not() {
+    let Some((setup, repository)) = setup("request") else { return };
+    let own = format!("own={}", file(setup.folder(), 2).display());
+    let pool = setup.args(&["--model", &own]).start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    until_status_of(&pool, "/v2/models/own", 200);
+    place(&repository, "later", 1, &file(pool.folder(), 2));
+    let change = |what: &str| {
+        Web::open(&pool).ask("POST", &format!("/v2/repository/models/{what}"), "", b"")
+    };
+    assert_eq!(change("later/load").status, 200);
+    for name in ["m", "later"] {
+        fs::remove_dir_all(repository.join(name)).expect("it is ours");
+        change(&format!("{name}/load")).complains(400, "there is no such model in the repository");
+        assert_eq!(change(&format!("{name}/unload")).status, 200);
+        change(&format!("{name}/unload")).complains(400, "the repository has no model");
+    }
+    change("own/unload").complains(400, "the repository has no model `own`");
+    let client = pool.client();
+    let own = answer(ask(&client, request("own")));
+    assert_eq!(own.verdict(), Verdict::Ok, "it serves: {:?}", own.receipt);
 }
 
 #[test]
