@@ -81,20 +81,24 @@ impl Repository {
 }
 
 impl Server {
-    /// The rows of the index for what the repository has and the pool does not know.
+    /// The rows of the index for what the pool is to have, or the repository has, and no worker has had.
     pub(super) async fn never_loaded(&self, view: &PoolView) -> Vec<Value> {
-        let Some(repository) = &self.repository else { return Vec::new() };
+        let unknown = |(name, version): (&str, u32)| {
+            let (state, why) = view.why_unknown(name, version);
+            row(name, version.to_string(), state, &why)
+        };
+        let coming: Vec<_> = view.coming().collect();
+        let mut rows: Vec<_> = coming.iter().copied().map(unknown).collect();
+        let Some(repository) = &self.repository else { return rows };
         let (listing, lacks) = repository.listing().await;
-        let mut rows = Vec::new();
         for Listed { name, versions } in &listing.models {
-            let known: Vec<_> = view.catalogue.versions(name).map(|own| own.version()).collect();
+            let known = view.catalogue.versions(name).map(|own| own.version());
+            let own = coming.iter().filter(|(other, _)| other == name).map(|&(_, version)| version);
+            let known: Vec<_> = known.chain(own).collect();
             match versions {
                 Ok(versions) => {
                     let new = versions.iter().filter(|version| !known.contains(version));
-                    rows.extend(new.map(|&version| {
-                        let (state, why) = view.why_unknown(name, version);
-                        row(name, version.to_string(), state, &why)
-                    }));
+                    rows.extend(new.map(|&version| unknown((name, version))));
                 }
                 Err(why) if known.is_empty() => {
                     rows.push(row(name, String::new(), UNAVAILABLE, why));

@@ -102,6 +102,14 @@ impl PoolView {
         Some(format!("the model `{full_name}` is not served now: {why}"))
     }
 
+    /// The versions that the pool is to have and no worker has had, each with its model's name.
+    pub(super) fn coming(&self) -> impl Iterator<Item = (&str, u32)> {
+        let is_new = |&(name, version): &(&str, u32)| {
+            !self.catalogue.versions(name).any(|own| own.version() == version)
+        };
+        self.expected.iter().map(|full_name| split(full_name)).filter(is_new)
+    }
+
     /// The state of a version that no worker has had, for the index, and why it is that.
     pub(super) fn why_unknown(&self, name: &str, version: u32) -> (&'static str, String) {
         let is_it = |full_name: &str| split(full_name) == (name, version);
@@ -110,7 +118,12 @@ impl PoolView {
             false => UNAVAILABLE,
         };
         let why = self.why_not_served(name, Some(version));
-        (state, why.unwrap_or_else(|| "it was not loaded".to_owned()))
+        (
+            state,
+            why.unwrap_or_else(|| {
+                "it was not loaded; if it could not be, the pool's log says why".to_owned()
+            }),
+        )
     }
 
     /// Every model, in the order of the ops and then of names.

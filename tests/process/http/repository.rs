@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use gridpool_client::{ModelState, Verdict};
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 use nix::libc::SIGKILL;
 use serde_json::{Value, json};
 
@@ -259,16 +260,31 @@ fn a_load_of_the_repository_has_a_time_and_holds_up_no_other() {
     let load = std::thread::spawn(move || {
         web.ask("POST", "/v2/repository/models/endless/load", "", b"{}")
     });
-    eventually("the index to say that it is being loaded", || {
-        let index = Web::open(&pool).ask("POST", "/v2/repository/index", "", b"");
-        let rows = if index.status == 200 { index.json() } else { Value::Null };
-        let own = rows.as_array().and_then(|rows| rows.iter().find(|row| row["name"] == "endless"));
-        let is_it = own.is_some_and(|own| {
-            let why = own["reason"].as_str().unwrap_or_default();
-            own["state"] == "LOADING" && why.contains("is loading it")
+    let is_loading = |name: &str| {
+        eventually("the index to say that it is being loaded", || {
+            let index = Web::open(&pool).ask("POST", "/v2/repository/index", "", b"");
+            let rows = if index.status == 200 { index.json() } else { Value::Null };
+            let rows = rows.as_array().map_or(&[][..], |rows| rows);
+            let own: Vec<_> = rows.iter().filter(|row| row["name"] == name).collect();
+            let is_it = own.iter().any(|own| {
+                let why = own["reason"].as_str().unwrap_or_default();
+                own["state"] == "LOADING" && why.contains("is loading it")
+            });
+            if is_it && own.len() == 1 { Ok(()) } else { Err(format!("{index:?}")) }
         });
-        if is_it { Ok(()) } else { Err(format!("{index:?}")) }
-    });
+    };
+    is_loading("endless");
+    let operator = pool.client();
+    let plan = ModelPlan {
+        name: "operators".to_owned(),
+        path: model("endless"),
+        options: ModelOptions::default(),
+    };
+    let own = std::thread::spawn(move || operator.load_model(plan));
+    is_loading("operators");
+    pool.client().unload_model("operators").expect("the load ends");
+    let error = own.join().expect("no panic").unwrap_err().to_string();
+    assert!(error.contains("an unload of it has ended the load"), "{error}");
     assert_eq!(change("other/unload", &json!({})).status, 200);
     assert_eq!(change("other/load", &json!({})).status, 200);
     assert_eq!(change("endless/unload", &json!({})).status, 200);
@@ -312,7 +328,12 @@ fn the_index_lists_what_was_never_loaded_and_texts_have_their_type() {
     let mut never = vec![
         row("a b", "", "UNAVAILABLE", no_name),
         row("empty", "", "UNAVAILABLE", wrong),
-        row("later", "3", "UNAVAILABLE", "it was not loaded"),
+        row(
+            "later",
+            "3",
+            "UNAVAILABLE",
+            "it was not loaded; if it could not be, the pool's log says why",
+        ),
     ];
     let is_now = |body: &str, want: &[[String; 4]]| {
         eventually("the index", || {
