@@ -15,7 +15,7 @@
 //! | 421 | `PERMISSION_DENIED` | `Host` is not a name of this server |
 //! | 422 | `FAILED_PRECONDITION` | POISON: the job killed its workers, and would do so again |
 //! | 500 | `INTERNAL` | FAILED, or a fault of gridpool |
-//! | 501 | `UNIMPLEMENTED` | loading and unloading without a model repository; what gRPC has and gridpool has not |
+//! | 501 | `UNIMPLEMENTED` | loading and unloading without a model repository; what Triton has and gridpool has not |
 //! | 503 | `RESOURCE_EXHAUSTED` | BUSY: the pool's limit, or the gateway's |
 //! | 503 | `UNAVAILABLE` | draining, CANCELLED, DEVICE_LOST, no pool |
 //! | 504 | `DEADLINE_EXCEEDED` | DEADLINE |

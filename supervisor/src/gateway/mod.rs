@@ -58,6 +58,7 @@ mod tensors;
 mod tls;
 mod tokens;
 mod turns;
+mod unserved;
 mod watch;
 
 use std::io;

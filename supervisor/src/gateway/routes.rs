@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -36,6 +36,7 @@ use super::regions::Memory;
 use super::reply::Reply;
 use super::request::{self, Request, WantedOutputs};
 use super::seats::Seat;
+use super::unserved;
 
 /// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
 pub(super) const PATHS: [&str; 27] = [
@@ -141,11 +142,15 @@ fn document(value: &Value) -> Response {
 
 async fn no_path(
     Extension(seat): Extension<Arc<Seat>>,
+    path: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Infallible, Failure> {
     BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    Err(Failure::unknown("there is no such path; GET /v2 lists the paths"))
+    Err(match unserved::of_path(path.path()) {
+        Some(why) => Failure::new(StatusCode::NOT_IMPLEMENTED, why),
+        None => Failure::unknown("there is no such path; GET /v2 lists the paths"),
+    })
 }
 
 async fn no_method(

@@ -96,6 +96,9 @@ fn wrong_paths_and_methods_are_errors_in_json() {
     }
     post(&pool, "/v2/models/nope/infer", &as_request(&small())).complains(404, no_model);
     get(&pool, "/page").complains(404, "no such path");
+    get(&pool, "/v2/cudasharedmemory/status").complains(501, "send the tensors in the request");
+    get(&pool, "/v2/models/rot90/trace/setting").complains(501, "start the pool with --trace");
+    get(&pool, "/v2/logging").complains(501, "start the pool with GRIDPOOL_LOG");
     get(&pool, "/v2/models/rot90/nope").complains(404, "no such path");
     get(&pool, "/v2/models/rot90/infer").complains(405, "use POST for infer, load, unload, index");
     post(&pool, "/v2/health/live", &json!({})).complains(405, "GET for all others");

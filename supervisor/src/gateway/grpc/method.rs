@@ -5,17 +5,13 @@ use gridpool_inference::SERVICE;
 
 use crate::gateway::failure::Failure;
 use crate::gateway::tokens::Scope;
+use crate::gateway::unserved::{NO_CUDA_MEMORY, NO_LOG, NO_TRACES};
 
 /// The path of gRPC's own health check, which load balancers and kubelets ask.
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 /// The other method of that service.
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const NO_WATCH: &str = "the health is not sent as it changes: call Check again and again";
-const NO_CUDA_MEMORY: &str = "CUDA shared memory is not served: send the tensors in the request, in \
-                              raw_input_contents; gridpool copies them to the device";
-const NO_TRACES: &str = "traces are not set over gRPC: start the pool with --trace; the response \
-                         parameter `receipt` says where and when a request ran";
-const NO_LOG: &str = "the log is not set over gRPC: start the pool with GRIDPOOL_LOG";
 
 /// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
