@@ -117,6 +117,9 @@ impl Core {
             self.take_in(now, event);
         }
         while let Some(worker) = self.catalogue.late(now, self.command_timeout) {
+            if let Some(models) = self.catalogue.of(worker) {
+                models.on_late(worker, self.command_timeout);
+            }
             self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand);
             self.forget_ended();
         }

@@ -83,6 +83,8 @@ struct Holder {
     refused: Vec<(Edition, u32)>,
     /// How far it is with a command that loads.
     phase: Option<LoadPhase>,
+    /// How long its command may have taken, and has.
+    late_after: Option<Duration>,
 }
 
 /// A command that a worker was given and has not answered.
@@ -196,7 +198,17 @@ impl Models {
         let Some(holder) = self.holders.remove(&worker) else { return };
         self.needs_step = true;
         if let Some(pending) = holder.pending {
-            self.failed(worker, &pending, "it ended before it had answered the command".to_owned());
+            let why = match holder.late_after {
+                None => "it ended before it had answered the command".to_owned(),
+                Some(after) => {
+                    let seconds = after.as_secs_f64();
+                    format!(
+                        "it had not answered the command after {seconds} s; `command_timeout_s` of [limits] gives it \
+                         more time"
+                    )
+                }
+            };
+            self.failed(worker, &pending, why);
         }
     }
 
@@ -258,6 +270,13 @@ impl Models {
     /// A worker whose command has timed out.
     pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<WorkerId> {
         self.oldest().filter(|(sent, _)| sent.after(timeout) <= now).map(|(_, worker)| worker)
+    }
+
+    /// It is killed because its command has timed out.
+    pub(crate) fn on_late(&mut self, worker: WorkerId, after: Duration) {
+        if let Some(holder) = self.holders.get_mut(&worker) {
+            holder.late_after = Some(after);
+        }
     }
 
     /// The supervisor was not running for about `gap`: extends the timeouts of commands.

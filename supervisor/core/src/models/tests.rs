@@ -220,6 +220,17 @@ fn a_worker_that_dies_of_a_load_ends_the_change_and_no_other_loads_it() {
 }
 
 #[test]
+fn a_worker_that_is_late_with_a_load_says_which_limit_that_was() {
+    let mut world = World::new(&["a"], 1);
+    world.begin(load("b"));
+    world.models.on_late(worker(0, 2), Duration::from_secs(600));
+    world.dies(worker(0, 2));
+    let told = "`b` cannot be loaded: cpu0#2: it had not answered the command after 600 s; `command_timeout_s` of \
+                [limits] gives it more time";
+    assert_eq!(world.told, [Err(told.to_owned())]);
+}
+
+#[test]
 fn a_worker_that_dies_after_its_load_is_waited_for_and_loads_again() {
     let mut world = World::new(&[], 2);
     world.begin(load("b"));
