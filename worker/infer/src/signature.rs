@@ -42,6 +42,15 @@ pub enum SignatureError {
         /// ONNX Runtime's name of the type.
         datatype: String,
     },
+    /// An input may have any number of dimensions.
+    #[error(
+        "its input `{name}` states no shape, not even a number of dimensions: give it one in the model's file, with \
+         free dimensions where they vary"
+    )]
+    NoShape {
+        /// Which one.
+        name: String,
+    },
     /// A name, a shape or the number of tensors exceeds a limit.
     #[error("its {side} `{name}` exceeds a limit: {reason}")]
     Limit {

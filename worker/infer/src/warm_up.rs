@@ -19,7 +19,8 @@ use super::signature::Signature;
 pub enum WarmUpError {
     /// The run failed.
     #[error(
-        "its warm-up with {shapes} fails; name shapes that it can run (warm_up = [{{ {example} }}])"
+        "its warm-up with {shapes}, over zeros, fails; name shapes that it can run, such as 0 rows \
+         (warm_up = [{{ {example} }}])"
     )]
     Run {
         /// The shapes that ran.

@@ -103,7 +103,10 @@ pub enum LoadError {
         source: RuntimeFault,
     },
     /// `max_batch` asks for joined requests, and they cannot be joined.
-    #[error("max_batch = {max_batch}: its requests cannot share runs: {reason}")]
+    #[error(
+        "max_batch = {max_batch}: its requests cannot share runs: {reason}; write 1, which `max_batch_size: 0` of a \
+         config.pbtxt is, or leave it out"
+    )]
     Rows {
         /// The requested value.
         max_batch: u32,

@@ -21,7 +21,7 @@ use crate::error::RuntimeFault;
 use crate::placement::audit;
 use crate::runtime::Runtime;
 use crate::seam::{self, HostMemory, Manner, SharedSession};
-use crate::signature::Signature;
+use crate::signature::{Signature, SignatureError};
 
 /// ONNX Runtime's message if a node would run on the CPU although none may.
 pub(super) const FALLBACK_IS_DISABLED: &str = "fallback to CPU EP has been explicitly disabled";
@@ -77,6 +77,11 @@ impl Opened {
         });
         let (session, signature) = SharedSession::of(made?, host, manner, signature_of);
         let signature = Arc::new(signature?);
+        for (index, input) in signature.inputs.iter().enumerate() {
+            if input.shape.is_empty() && !seam::input_has_shape(&session, index)? {
+                return Err(SignatureError::NoShape { name: input.name.clone() }.into());
+            }
+        }
         let nodes = audit(&seam::assigned_nodes(&session)?, &providers, &options.cpu_ops)?;
         Ok(Self { session, signature, nodes })
     }

@@ -9,7 +9,7 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::model::ModelState;
 
 use crate::harness::{ask, engine, load, submit};
-use crate::onnx::Folder;
+use crate::onnx::{FLOAT, Folder, Message, graph, model as made, node, value};
 use crate::tensors::{device, fp32, model, runtime};
 
 fn defaults() -> ModelOptions {
@@ -48,6 +48,24 @@ fn a_model_that_does_not_load_leaves_the_others_and_says_why_with_its_hash() {
     let error = submit(&engine, "four_bits", &[]).err().expect("it is not served").to_string();
     assert!(error.starts_with("the model `four_bits` is not available: its input"), "{error}");
     assert_eq!(ask(&engine, "mlp", &[fp32("x", &[1, 16], &[0.5; 16])])[0].shape, [1, 8]);
+}
+
+#[test]
+fn an_input_without_a_shape_is_refused_and_a_single_number_is_served() {
+    let Some(engine) = engine() else { return };
+    let folder = Folder::new();
+    let file = |name: &str, input: &Message| {
+        let nodes = [node("Identity", &["x"], "y")];
+        let own = graph(&nodes, &[], std::slice::from_ref(input), &[value("y", FLOAT, &[])]);
+        folder.file(name, &made(&own))
+    };
+    let single = file("single.onnx", &value("x", FLOAT, &[]));
+    engine.load("single", &single, &defaults()).expect("the model loads");
+    assert_eq!(ask(&engine, "single", &[fp32("x", &[], &[0.5])])[0].fp32(), [0.5]);
+    let tensor = Message::default().number(1, FLOAT);
+    let input = Message::default().text(1, "x").message(2, &Message::default().message(1, &tensor));
+    let error = engine.load("any", &file("any.onnx", &input), &defaults()).unwrap_err().to_string();
+    assert!(error.starts_with("its input `x` states no shape, not even a number"), "{error}");
 }
 
 #[test]

@@ -309,7 +309,10 @@ fn what_only_a_run_can_tell_names_the_step_and_the_pipeline_still_works() {
     );
     assert_eq!(ask(&engine, "sums", &inputs(16)), first);
     let error = why(&engine, &any_then_16());
-    assert!(error.contains("its warm-up with `x` [1, 1], `shift` [1] fails"), "{error}");
+    assert!(
+        error.contains("its warm-up with `x` [1, 1], `shift` [1], over zeros, fails"),
+        "{error}"
+    );
     assert!(error.contains("the step `judge` takes `add.y`"), "{error}");
 }
 
