@@ -314,8 +314,8 @@ impl ModelOptions {
         match inputs.iter().find(|own| !wanted.inputs.is_empty() && !is_listed(own)) {
             Some(own) => Err(OtherTensors {
                 kind: "input",
-                want: format!("no `{}`", own.name),
-                has: own.to_string(),
+                want: wanted.inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                has: format!("{own} besides"),
             }),
             None => Ok(()),
         }

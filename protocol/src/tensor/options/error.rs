@@ -126,3 +126,23 @@ pub struct OtherTensors {
     /// What the file has.
     pub has: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::tensor::options::{ListedTensors, ModelOptions};
+    use crate::tensor::{ANY_SIZE, DataType, TensorSpec};
+
+    #[test]
+    fn an_input_that_the_list_lacks_is_named() {
+        let spec = |name: &str| TensorSpec {
+            name: name.to_owned(),
+            datatype: DataType::Fp32,
+            shape: vec![ANY_SIZE, 4],
+        };
+        let tensors = ListedTensors { inputs: vec![spec("x")], outputs: Vec::new() };
+        let options = ModelOptions { tensors: Some(tensors.into()), ..ModelOptions::default() };
+        let error = options.check_tensors(&[spec("x"), spec("i")], &[]).unwrap_err().to_string();
+        let want = "its options list the input x FP32 [?, 4]; the file has i FP32 [?, 4] besides";
+        assert_eq!(error, want);
+    }
+}
