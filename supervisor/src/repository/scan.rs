@@ -129,7 +129,13 @@ pub(super) fn model(repository: &Path, name: &str) -> Result<Found, RepositoryEr
         return wrong(&folder, "there is no such model in the repository");
     }
     let config = config(&folder, name)?;
-    let mut numbers: Vec<_> = folders(&folder)?.keys().filter_map(|n| parse_version(n)).collect();
+    let own = folders(&folder)?;
+    let is_number = |name: &&String| name.bytes().all(|byte| byte.is_ascii_digit());
+    let no_version = own.keys().filter(is_number).find(|name| parse_version(name).is_none());
+    let no_version = no_version.map(|name| {
+        format!("`{name}` is no version: those are numbers from 1 to {}, written without zeros before them", u32::MAX)
+    });
+    let mut numbers: Vec<_> = own.keys().filter_map(|name| parse_version(name)).collect();
     numbers.sort_unstable();
     let has_file = |version: &u32| folder.join(version.to_string()).join(&config.filename).exists();
     let (there, without_file): (Vec<_>, Vec<_>) = numbers.into_iter().partition(has_file);
@@ -149,7 +155,8 @@ pub(super) fn model(repository: &Path, name: &str) -> Result<Found, RepositoryEr
     };
     if wanted.is_empty() {
         let file = &config.filename;
-        return wrong(&folder, format!("it has no version to serve: write {name}/1/{file}"));
+        let why = no_version.map_or_else(String::new, |why| format!("; {why}"));
+        return wrong(&folder, format!("it has no version to serve: write {name}/1/{file}{why}"));
     }
     let plan = |version: u32| {
         let path = folder.join(version.to_string()).join(&config.filename);
@@ -162,7 +169,9 @@ pub(super) fn model(repository: &Path, name: &str) -> Result<Found, RepositoryEr
     for plan in &versions {
         plan.check().or_else(|error| wrong(&folder, error.to_string()))?;
     }
-    Ok(Found { versions, without_file, warnings: config.warnings })
+    let mut warnings = config.warnings;
+    warnings.extend(no_version.map(|why| format!("{}: {why}", folder.display())));
+    Ok(Found { versions, without_file, warnings })
 }
 
 /// A model of a repository, as its index has it.
@@ -280,6 +289,17 @@ mod tests {
         assert!(why.contains("names version 7, whose file is not there"), "{why}");
         let why = served("", &[]).unwrap_err();
         assert!(why.contains("write m/1/model.onnx"), "{why}");
+        let why = served("", &["20261201123045"]).unwrap_err();
+        assert!(
+            why.contains("`20261201123045` is no version: those are numbers from 1 to"),
+            "{why}"
+        );
+        let folder = repository("", &all);
+        let warnings = model(folder.path(), "m").unwrap().warnings;
+        assert!(
+            matches!(&*warnings, [why] if why.contains("/m: `01` is no version")),
+            "{warnings:?}"
+        );
         let why = served("name: \"n\"", &all).unwrap_err();
         assert!(why.contains("m/config.pbtxt: line 1, column 1: `name` is `n`"), "{why}");
     }
