@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::SearchError;
 use crate::limits::{PROGRAM_BYTES_MAX, TEMPLATE_TEXTS_MAX};
 use crate::near;
-use crate::solver::{Choices, Class, Hole};
+use crate::solver::{Choices, Class, Hole, string_length};
 
 /// The kinds of holes that need no list, each with its words.
 const DOMAINS: &[(&str, &[&str])] = &[
@@ -78,12 +78,17 @@ impl Template {
         }
         let (holes, places, order) = (Vec::new(), Vec::new(), Vec::new());
         let mut this = Self { text: text.to_owned(), holes, places, order };
-        // A hole behind `#` is part of a remark.
+        // A hole behind `#` is part of a remark, one in a string of a description.
         let mut at = 0;
-        while let Some(found) = text[at..].find(['?', '#']) {
+        while let Some(found) = text[at..].find(['?', '#', '"', '\'']) {
             let start = at + found;
-            if text[start..].starts_with('#') {
-                at = text[start..].find('\n').map_or(text.len(), |end| start + end);
+            let rest = &text[start..];
+            if rest.starts_with('#') {
+                at = rest.find('\n').map_or(text.len(), |end| start + end);
+                continue;
+            }
+            if !rest.starts_with('?') {
+                at = start + string_length(rest).unwrap_or(1);
                 continue;
             }
             at = this.hole(text, start)?;

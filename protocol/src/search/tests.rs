@@ -108,6 +108,11 @@ fn templates_give_each_choice_once_and_name_it() {
     let (choice, text) = twice.text(123);
     assert_eq!(choice, "f=hmirror,a=2,b=3");
     assert_eq!(text, "O = replace(hmirror(I), 2, 3) # ?c\n");
+    let described = of(
+        "def f(I):\n    \"\"\"Which? ?c. #\"\"\"\n    'so?'\n    return replace(I, ?a:color, 1)",
+    );
+    assert_eq!(described.count(), 10);
+    assert_eq!(Template::parse("'Which?'\nO = rot90(I)").unwrap(), None);
     let named_twice = texts("x = ?f in [rot90, hmirror](I)\nO = ?f(x)");
     assert_eq!(named_twice[1], "x = hmirror(I)\nO = hmirror(x)");
     let all: std::collections::BTreeSet<_> = twice.texts().collect();

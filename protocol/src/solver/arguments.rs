@@ -26,7 +26,16 @@ impl<'t> Elaborator<'t> {
             Value::Function(function) => function.parameter_names(),
             Value::Node(_) | Value::Static(_) | Value::Each(_) | Value::Choice(_) => Vec::new(),
         };
-        let mut places = vec![None; arguments.len()];
+        let wrong = |message: String| {
+            let help = if parameters.is_empty() {
+                "write the values alone, without names".to_owned()
+            } else {
+                format!("write the values alone, in this order: {}", parameters.join(", "))
+            };
+            let mistake = Mistake::new(span.clone(), message).with_help(help);
+            Err(Halt::Mistake(Box::new(mistake)))
+        };
+        let mut places = vec![None; parameters.len().max(arguments.len())];
         for (at, argument) in arguments.iter().enumerate() {
             let place = match &argument.name {
                 None => Some(at),
@@ -36,14 +45,13 @@ impl<'t> Elaborator<'t> {
                 place.and_then(|place| places.get_mut(place)).filter(|place| place.is_none());
             let Some(free) = free else {
                 let name = argument.name.unwrap_or("");
-                let message = format!("there is no argument `{name}` here, or it is given twice");
-                let mistake = Mistake::new(span.clone(), message);
-                let help =
-                    format!("write the values alone, in this order: {}", parameters.join(", "));
-                let mistake = if parameters.is_empty() { mistake } else { mistake.with_help(help) };
-                return Err(Halt::Mistake(Box::new(mistake)));
+                return wrong(format!("there is no argument `{name}` here, or it is given twice"));
             };
             *free = Some(at);
+        }
+        let mut missing = parameters.iter().zip(&places).filter(|(_, place)| place.is_none());
+        if let Some((name, _)) = missing.next() {
+            return wrong(format!("the argument `{name}` is missing"));
         }
         Ok(places.into_iter().flatten().collect())
     }

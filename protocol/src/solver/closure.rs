@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::builtin::Builtin;
 use super::ir::{NodeId, Scope};
 use super::opcode::Primitive;
-use super::syntax::{Definition, Expression};
+use super::syntax::{Definition, Expression, Statement};
 
 /// What a name stands for while a solver is compiled.
 #[derive(Clone, Debug)]
@@ -23,23 +23,36 @@ pub(super) enum Value<'t> {
 
 /// The names that an expression may use, each once. They are few: a text is short.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names<'t>(Vec<(&'t str, Value<'t>)>);
+pub(super) struct Names<'t> {
+    known: Vec<(&'t str, Value<'t>)>,
+    /// The body of the function that gives them values.
+    body: &'t [Statement<'t>],
+}
 
 impl<'t> Names<'t> {
+    pub(super) fn of(body: &'t [Statement<'t>]) -> Self {
+        Self { known: Vec::new(), body }
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Value<'t>> {
-        self.0.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.known.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Whether the function gives this name a value somewhere: then it means nothing else in it, as in Python.
+    pub(super) fn is_own(&self, name: &str) -> bool {
+        self.body.iter().any(|statement| statement.name == Some(name))
     }
 
     /// Gives a name a value, in the place of the one that it had.
     pub(super) fn insert(&mut self, name: &'t str, value: Value<'t>) {
-        match self.0.iter_mut().rev().find(|(known, _)| *known == name) {
+        match self.known.iter_mut().rev().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
-            None => self.0.push((name, value)),
+            None => self.known.push((name, value)),
         }
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &'t str> {
-        self.0.iter().map(|(name, _)| *name)
+        self.known.iter().map(|(name, _)| *name)
     }
 }
 

@@ -77,9 +77,9 @@ pub(super) fn elaborate<'t>(
     let (globals, spare, calls, depth) = (Names::default(), Vec::new(), 0, 0);
     let mut elaborator =
         Elaborator { text, builder, module, globals, holes, failed, spare, calls, depth, at };
-    let mut names = Names::default();
-    names.insert(parameter, Value::Node(0));
     let is_outside = std::ptr::eq(body, module.statements.as_slice());
+    let mut names = if is_outside { Names::default() } else { Names::of(body) };
+    names.insert(parameter, Value::Node(0));
     let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
     let (mut lines, mut result) = (Vec::with_capacity(body.len()), None);
     for statement in body {
@@ -252,26 +252,29 @@ impl<'t> Elaborator<'t> {
         if self.failed.contains(name) {
             return Err(Halt::Noted);
         }
+        if names.is_own(name) {
+            let message = format!("`{name}` gets its value only below");
+            let mistake = Mistake::new(span.clone(), message);
+            let help = "move that line up, or give one of the two another name";
+            return Err(Halt::Mistake(Box::new(mistake.with_help(help))));
+        }
         if let Some(value) = self.globals.get(name) {
             return Ok(value.clone());
-        }
-        let meaning = Meaning::of(name);
-        if let Some(Meaning::Constant(constant)) = meaning {
-            return Ok(self.constant(constant));
         }
         let defined =
             self.module.definitions.iter().rev().find(|definition| definition.name == name);
         if let Some(definition) = defined {
             return Ok(Value::Function(Function::Defined(definition)));
         }
-        match meaning {
+        match Meaning::of(name) {
+            Some(Meaning::Constant(constant)) => return Ok(self.constant(constant)),
             Some(Meaning::Builtin(builtin)) => {
                 return Ok(Value::Function(Function::Builtin(builtin)));
             }
             Some(Meaning::Primitive(primitive)) => {
                 return Ok(Value::Function(Function::Primitive(primitive)));
             }
-            Some(Meaning::Constant(_)) | None => {}
+            None => {}
         }
         let mistake = Mistake::new(span.clone(), format!("there is no name `{name}`"));
         Err(Halt::Mistake(Box::new(mistake.with_help(unknown(name, names.all())))))
@@ -412,7 +415,7 @@ impl<'t> Elaborator<'t> {
         definition: &'t Definition<'t>,
         arguments: &[Value<'t>],
     ) -> Made<Value<'t>> {
-        let mut names = Names::default();
+        let mut names = Names::of(&definition.body);
         names.extend(definition.parameters.iter().copied().zip(arguments.iter().cloned()));
         let (at, mut last) = (self.at.clone(), None);
         for statement in &definition.body {

@@ -10,6 +10,8 @@ use super::python::look_alike;
 pub(super) enum Token<'t> {
     Word(&'t str),
     Number(i64),
+    /// A string, which only a description and a type may be.
+    Text,
     /// One of `( ) , = : | - ;`, or a sign that the language does not have.
     Sign(char),
     /// `->`, or two signs that are one in Python.
@@ -51,6 +53,35 @@ fn is_of_hole(next: char) -> bool {
     next.is_ascii_alphanumeric() || matches!(next, '?' | '_' | ':')
 }
 
+/// Bytes of the letters before a string that begins a text, `r` or `f` for instance; `None` if no string does.
+fn string_prefix(text: &str) -> Option<usize> {
+    let letters = text.bytes().take_while(|byte| b"rRbBfFuU".contains(byte)).count();
+    let is_string = letters <= 2 && text[letters..].starts_with(['"', '\'']);
+    is_string.then_some(letters)
+}
+
+/// What follows the mark that opens a string at the start of a text, and that mark.
+fn opened(text: &str) -> (&str, &str) {
+    let is_triple = text.starts_with("\"\"\"") || text.starts_with("'''");
+    let (mark, inside) = text.split_at(if is_triple { 3 } else { 1 });
+    (inside, mark)
+}
+
+/// Bytes of the string that begins a text with its quotes; `None` if it is never closed.
+pub(crate) fn string_length(text: &str) -> Option<usize> {
+    let (inside, mark) = opened(text);
+    let mut at = 0;
+    while !inside[at..].starts_with(mark) {
+        let mut signs = inside[at..].chars();
+        let sign = signs.next().filter(|sign| mark.len() > 1 || *sign != '\n')?;
+        at += sign.len_utf8();
+        if sign == '\\' {
+            at += signs.next()?.len_utf8();
+        }
+    }
+    Some(at + 2 * mark.len())
+}
+
 /// Bytes of the word, or of the number, at the start of a text.
 fn word_length(text: &str) -> usize {
     let is_ascii = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -68,8 +99,6 @@ pub(super) struct Lexer<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
-    /// The token before.
-    last: Token<'t>,
     /// Whether the last line has ended.
     is_over: bool,
     pub(super) mistakes: Vec<Mistake>,
@@ -98,7 +127,7 @@ impl<'t> Refused<'t> {
 
 impl<'t> Lexer<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, at: 0, depth: 0, last: Token::Line, is_over: false, mistakes: Vec::new() }
+        Self { text, at: 0, depth: 0, is_over: false, mistakes: Vec::new() }
     }
 
     /// The next piece. The last line ends with the text; behind it is `End`, however often one asks.
@@ -106,15 +135,11 @@ impl<'t> Lexer<'t> {
         loop {
             let start = self.at;
             match self.token() {
-                Ok(Some(token)) => {
-                    self.last = token;
-                    return Piece { token, span: start..self.at };
-                }
+                Ok(Some(token)) => return Piece { token, span: start..self.at },
                 Ok(None) => {}
                 Err(refused) => {
                     self.mistakes.push(refused.mistake);
                     if let Some(token) = refused.instead {
-                        self.last = token;
                         return Piece { token, span: start..self.at };
                     }
                 }
@@ -138,7 +163,10 @@ impl<'t> Lexer<'t> {
             return Ok(Some(if is_over { Token::End } else { Token::Line }));
         };
         match next {
-            b'A'..=b'Z' | b'a'..=b'z' | b'_' => Ok(Some(self.word())),
+            b'A'..=b'Z' | b'a'..=b'z' | b'_' => match string_prefix(self.rest()) {
+                Some(letters) => self.string(letters),
+                None => Ok(Some(self.word())),
+            },
             b'0'..=b'9' => self.number(),
             b'\n' => {
                 self.at += 1;
@@ -147,9 +175,9 @@ impl<'t> Lexer<'t> {
             b' ' => self.skip(1),
             b'#' => {
                 let rest = self.rest();
-                self.skip(rest.find('\n').unwrap_or(rest.len()))
+                self.skip(rest.find(['\n', '\r']).unwrap_or(rest.len()))
             }
-            b'"' | b'\'' => self.string(),
+            b'"' | b'\'' => self.string(0),
             _ => self.sign(),
         }
     }
@@ -172,6 +200,10 @@ impl<'t> Lexer<'t> {
             '\\' if rest[1..].starts_with("\r\n") => return self.skip(3),
             '\\' if rest[1..].starts_with(['\n', '\r']) => return self.skip(2),
             _ if next.is_alphanumeric() => return Ok(Some(self.word())),
+            // Python begins a line behind it.
+            '\r' if !matches!(rest.as_bytes(), [b'\r'] | [b'\r', b'\n', ..]) => {
+                return self.unknown(next);
+            }
             _ if next.is_whitespace() => return self.skip(next.len_utf8()),
             _ => return self.unknown(next),
         }
@@ -210,9 +242,13 @@ impl<'t> Lexer<'t> {
             Mistake::new(span, format!("`{next}` is not in the language"))
         } else {
             let message = format!("the character U+{:04X} is not in the language", u32::from(next));
-            Mistake::new(span, message).with_help("delete it: it cannot be seen")
+            Mistake::new(span, message).with_help(match next {
+                '\r' => "end lines by a line feed, U+000A",
+                _ => "delete it: it cannot be seen",
+            })
         };
-        Err(Refused::new(mistake, None))
+        let instead = (next == '\r' && self.depth == 0).then_some(Token::Line);
+        Err(Refused::new(mistake, instead))
     }
 
     fn number(&mut self) -> Found<'t> {
@@ -256,28 +292,18 @@ impl<'t> Lexer<'t> {
         Token::Word(word)
     }
 
-    /// Leaves out a string that is a statement of its own: a description.
-    fn string(&mut self) -> Found<'t> {
-        let rest = self.rest();
-        let quote = &rest[..1];
-        let triple = quote.repeat(3);
-        let mark = if rest.starts_with(&triple) { triple.as_str() } else { quote };
-        let mut inside = &rest[mark.len()..];
-        if mark.len() == 1 {
-            inside = inside.split('\n').next().unwrap_or("");
+    /// A string behind so many letters.
+    fn string(&mut self, letters: usize) -> Found<'t> {
+        let (rest, start) = (&self.rest()[letters..], self.at);
+        if let Some(length) = string_length(rest) {
+            self.at += letters + length;
+            return Ok(Some(Token::Text));
         }
-        let (start, end) = (self.at, inside.find(mark));
-        self.at += mark.len() + end.map_or(inside.len(), |end| end + mark.len());
-        if end.is_none() {
-            let opens = start..start + mark.len();
-            return Err(Refused::value(Mistake::new(opens, "this string is never closed")));
-        }
-        let is_prefixed =
-            matches!(self.last, Token::Word(word) if self.text[..start].ends_with(word));
-        if self.depth == 0 && matches!(self.last, Token::Line | Token::Sign(':' | ';')) {
-            return Ok(None);
-        }
-        let mistake = Mistake::new(start..self.at, "there are no strings in the language");
-        Err(Refused::new(mistake, (!is_prefixed).then_some(Token::Number(0))))
+        let (inside, mark) = opened(rest);
+        let line = inside.lines().next().unwrap_or("");
+        let length = if mark.len() > 1 { inside.len() } else { line.len() };
+        self.at += letters + mark.len() + length;
+        let opens = start..start + letters + mark.len();
+        Err(Refused::value(Mistake::new(opens, "this string is never closed")))
     }
 }

@@ -49,7 +49,7 @@ pub use code::{
 pub use hole::HolePlace;
 pub(crate) use hole::{Choices, Class, Hole};
 pub use kind::Kind;
-pub(crate) use lex::unmarked;
+pub(crate) use lex::{string_length, unmarked};
 pub use literal::Literal;
 pub(crate) use mistake::excerpt;
 pub use mistake::{Mistake, Mistakes};
@@ -282,6 +282,7 @@ pub fn is_solver(text: &str) -> bool {
             lex::Token::End => return false,
             lex::Token::Word(_)
             | lex::Token::Number(_)
+            | lex::Token::Text
             | lex::Token::Sign(_)
             | lex::Token::Signs(_)
             | lex::Token::Line => {}

@@ -9,6 +9,8 @@
 //! lambda     = "lambda" parameters ":" expression
 //! ```
 
+mod head;
+
 use std::ops::Range;
 
 use super::indents::{Indents, Place};
@@ -16,7 +18,7 @@ use super::lex::{Lexer, Piece, Token};
 use super::mistake::Mistake;
 use super::open::{Open, close};
 use super::python::{
-    A_NUMBER, A_PARAMETER, A_VALUE, BLOCKS, THE_END, instead, instead_of_block, instead_of_expected,
+    A_NUMBER, A_VALUE, BLOCKS, THE_END, instead, instead_of_block, instead_of_expected,
 };
 use super::syntax::{Argument, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
@@ -36,7 +38,8 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
     let mut outside = Vec::with_capacity(text.len() / STATEMENT_BYTES);
     let mut open: Option<Open<'_>> = None;
     while parser.next() != Token::End {
-        if matches!(parser.next(), Token::Line | Token::Sign(';')) {
+        // A string that is a statement is a description.
+        if matches!(parser.next(), Token::Line | Token::Sign(';') | Token::Text) {
             parser.advance();
             continue;
         }
@@ -51,7 +54,7 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
                     close(&mut open, &mut module, text, end, &mistakes);
                 }
                 Place::Skipped => {
-                    parser.skip_line();
+                    parser.leave_out_line();
                     continue;
                 }
                 Place::Wrong(message) => {
@@ -60,6 +63,11 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
                     continue;
                 }
             }
+        }
+        if open.is_none() && parser.begins_script() {
+            parser.leave_out_line();
+            indents.skip_below(indent);
+            continue;
         }
         let is_block = parser.begins_block() && (open.is_some() || !parser.is_word("def"));
         parser.brackets.clear();
@@ -120,7 +128,7 @@ impl<'t> Parser<'t> {
         match self.next() {
             Token::Line | Token::End => true,
             Token::Word(word) => self.is_on_new_line() || matches!(word, "def" | "return"),
-            Token::Number(_) => self.is_on_new_line(),
+            Token::Number(_) | Token::Text => self.is_on_new_line(),
             Token::Sign(_) | Token::Signs(_) => false,
         }
     }
@@ -164,6 +172,7 @@ impl<'t> Parser<'t> {
         let found = match self.next() {
             Token::Word(word) => format!("`{word}`"),
             Token::Number(number) => format!("`{number}`"),
+            Token::Text => "a string".to_owned(),
             Token::Sign(sign) => format!("`{sign}`"),
             Token::Signs(signs) => format!("`{signs}`"),
             Token::Line => "the end of the line".to_owned(),
@@ -186,6 +195,14 @@ impl<'t> Parser<'t> {
     fn closes(&mut self) {
         self.brackets.pop();
         self.advance();
+    }
+
+    /// Goes past a line that is not read, whatever its mistakes.
+    fn leave_out_line(&mut self) {
+        let start = self.here().start;
+        self.skip_line();
+        let line = start..self.here().start;
+        self.lexer.mistakes.retain(|mistake| !line.contains(&mistake.span.start));
     }
 
     fn skip_line(&mut self) {
@@ -234,45 +251,19 @@ impl<'t> Parser<'t> {
         }
         let statement = self.statement(start)?;
         match open {
-            Some(open) => open.body.push(statement),
-            None => outside.push(statement),
+            Some(open) => open.body.extend(statement),
+            None => outside.extend(statement),
         }
         match self.next() {
             Token::Line | Token::End | Token::Sign(';') => Ok(()),
-            Token::Word(_) | Token::Number(_) | Token::Sign(_) | Token::Signs(_) => {
+            Token::Word(_) | Token::Number(_) | Token::Text | Token::Sign(_) | Token::Signs(_) => {
                 Err(self.unexpected(THE_END))
             }
         }
     }
 
-    fn definition(&mut self, start: usize) -> Parsed<Open<'t>> {
-        self.advance();
-        let name = self.word("the name of the function")?;
-        if !self.is_sign('(') {
-            return Err(self.unexpected("`(`"));
-        }
-        self.opens();
-        let mut parameters = Vec::new();
-        while !self.is_sign(')') {
-            parameters.push(self.word(A_PARAMETER)?);
-            if self.is_sign(':') {
-                self.advance();
-                self.expression()?;
-            }
-            if !self.is_sign(')') {
-                self.expect(',', "`,` or `)`")?;
-            }
-        }
-        self.closes();
-        if self.next() == Token::Signs("->") {
-            self.advance();
-            self.expression()?;
-        }
-        self.expect(':', "`:`")?;
-        Ok(Open { name, parameters, body: Vec::new(), start })
-    }
-
-    fn statement(&mut self, start: usize) -> Parsed<Statement<'t>> {
+    /// A statement; `None` if it only says of which type a name is.
+    fn statement(&mut self, start: usize) -> Parsed<Option<Statement<'t>>> {
         let is_returned = self.is_word("return");
         let name = match (self.next(), self.second.token) {
             (Token::Word("return"), _) => {
@@ -284,19 +275,21 @@ impl<'t> Parser<'t> {
                 self.advance();
                 Some(name)
             }
-            // With a type, which says nothing here.
             (Token::Word(name), Token::Sign(':')) if name != "lambda" => {
                 self.advance();
                 self.advance();
-                self.expression()?;
-                self.expect('=', "`=`")?;
+                self.read_over_type(&['=', ';'])?;
+                if !self.is_sign('=') {
+                    return Ok(None);
+                }
+                self.advance();
                 Some(name)
             }
             _ => None,
         };
         let value = self.expression()?;
         let span = start..value.span.end;
-        Ok(Statement { name, is_returned, value, span })
+        Ok(Some(Statement { name, is_returned, value, span }))
     }
 
     fn word(&mut self, what: &str) -> Parsed<&'t str> {
@@ -305,9 +298,12 @@ impl<'t> Parser<'t> {
                 self.advance();
                 Ok(word)
             }
-            Token::Number(_) | Token::Sign(_) | Token::Signs(_) | Token::Line | Token::End => {
-                Err(self.unexpected(what))
-            }
+            Token::Number(_)
+            | Token::Text
+            | Token::Sign(_)
+            | Token::Signs(_)
+            | Token::Line
+            | Token::End => Err(self.unexpected(what)),
         }
     }
 
@@ -372,6 +368,12 @@ impl<'t> Parser<'t> {
                 self.advance();
                 Ok(Expression { form: Form::Number(number), span })
             }
+            Token::Text => {
+                let message = "there are no strings in the language";
+                self.lexer.mistakes.push(Mistake::new(span.clone(), message));
+                self.advance();
+                Ok(Expression { form: Form::Number(0), span })
+            }
             Token::Sign('-') => {
                 self.advance();
                 let Token::Number(number) = self.next() else {
@@ -408,20 +410,6 @@ impl<'t> Parser<'t> {
             _ => Form::Name(word),
         };
         Ok(Expression { form, span })
-    }
-
-    fn lambda(&mut self, start: usize) -> Parsed<Expression<'t>> {
-        let mut parameters = Vec::new();
-        while !self.is_sign(':') {
-            parameters.push(self.word("the name of a parameter, or `:`")?);
-            if !self.is_sign(':') {
-                self.expect(',', "`,` or `:`")?;
-            }
-        }
-        self.advance();
-        let body = Box::new(self.expression()?);
-        let span = start..body.span.end;
-        Ok(Expression { form: Form::Lambda { parameters, body }, span })
     }
 
     /// An expression in brackets, or a tuple.

@@ -9,13 +9,20 @@ pub(super) const BLOCKS: &[&str] = &[
 /// What is expected in some places.
 pub(super) const A_VALUE: &str = "a name, a number or a call";
 pub(super) const A_PARAMETER: &str = "the name of a parameter";
+pub(super) const BEHIND_A_PARAMETER: &str = "`,` or `)`";
+pub(super) const BEHIND_A_PARAMETER_OF_A_LAMBDA: &str = "`,` or `:`";
+pub(super) const A_TYPE: &str = "a type";
 pub(super) const A_NUMBER: &str = "a number after `-`";
 pub(super) const THE_END: &str = "the end of the line";
 
 /// What to write instead of what stands where something else is expected.
 pub(super) fn instead_of_expected(what: &str, found: &str) -> Option<&'static str> {
     match (what, found) {
+        (A_PARAMETER, "/") => Some("leave it out: each argument may be named, or not"),
         (A_VALUE | A_PARAMETER, _) => instead_of_value(found),
+        (BEHIND_A_PARAMETER | BEHIND_A_PARAMETER_OF_A_LAMBDA, "=") => {
+            Some("parameters have no defaults: write the name alone, and the value in each call")
+        }
         (A_NUMBER, _) => Some("write invert(n)"),
         (THE_END, "=") => Some("on the left of `=` stands one name"),
         (THE_END, ",") => Some("write (a, b) for a tuple; one name stands on the left of `=`"),
@@ -157,5 +164,65 @@ mod tests {
         }
         let typed = "def f(I: Grid) -> Grid:\n    x: Grid = rot90(I)\n    return x";
         assert!(Solver::compile(typed, Ties::Cpython).is_ok());
+    }
+
+    #[test]
+    fn files_of_python_are_read_as_they_are_written() {
+        let same = [
+            // Types of every sort.
+            "def f(I: 'Grid') -> 'Grid':\n    return rot90(I)",
+            "def f(I: Tuple[Tuple[int, ...], ...] | None) -> tuple[tuple[int, ...], ...]:\n    return rot90(I)",
+            "def f(I):\n    g: Callable[[Grid], Grid] = rot90\n    x: FrozenSet[Tuple[int, int]]\n    return g(I)",
+            "def f(I):\n    x: int; O: list[list[int]] = rot90(I)\n    return O",
+            "O: \"Grid\" = rot90(I)",
+            // Descriptions.
+            "def f(I):\n    r\"\"\"A \\d \\\"\"\" quarter.\"\"\"\n    return rot90(I)",
+            "def f(I):\n    'it\\'s' 'turned'\n    f'{I}'\n    return rot90(I)",
+            "def f(I): 'Turns.'; return rot90(I)",
+            "'''A file.'''\nO = rot90(I)",
+            // What runs the file as a script.
+            "def f(I):\n    return rot90(I)\n\nif __name__ == '__main__':\n    for x in y['z']:\n        print(f(x[0.5]))\n    f()",
+            "def f(I):\n    return rot90(I)\nif __name__ == \"__main__\": main(`x`)",
+            // A function in the place of a constant.
+            "def F(x):\n    return rot90(x)\ndef f(I):\n    return F(I)",
+            "def UP(x):\n    return rot90(x)\nO = UP(I)",
+        ];
+        let hash = |text: &str| match Solver::compile(text, Ties::Cpython) {
+            Ok(solver) => solver.hash().to_string(),
+            Err(mistakes) => panic!("{text}\nsays\n{mistakes}"),
+        };
+        for text in same {
+            assert_eq!(hash(text), hash("O = rot90(I)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_arguments_parameters_and_types_is_told_with_what_to_write() {
+        let cases = [
+            ("O = fill(grid=I, patch=ofcolor(I, 0))", "the argument `value` is missing\n"),
+            (
+                "O = fill(I, value=3, value=4, patch=I)",
+                "no argument `value` here, or it is given twice",
+            ),
+            ("f = rbind(add, 3)\nO = f(x=2)", "write the values alone, without names"),
+            ("def f(I, k=3):\n    return I", "parameters have no defaults: write the name alone"),
+            ("f = lambda x, k=3: x\nO = f(I)", "parameters have no defaults: write the name alone"),
+            ("f = lambda *a: I\nO = f()", "write the values one by one"),
+            ("def f(I, /):\n    return I", "leave it out: each argument may be named"),
+            ("def f(I:):\n    return I", "expected a type, found `)`"),
+            ("x: = rot90(I)\nO = x", "expected a type, found `=`"),
+            ("O = rot90(I) # a remark\rO = hmirror(O)", "end lines by a line feed"),
+            ("x = 'a\\'b'\nO = I", "there are no strings"),
+            (
+                "def f(I):\n    if __name__ == '__main__':\n        f(0.5)\n    return I",
+                "the language has no `if`",
+            ),
+        ];
+        for (text, want) in cases {
+            let mistakes = Solver::compile(text, Ties::Cpython).unwrap_err();
+            let said = mistakes.to_string();
+            assert!(said.contains(want), "{text}\nsays\n{said}\nnot\n{want}");
+            assert_eq!(mistakes.all().len(), 1, "{said}");
+        }
     }
 }
