@@ -203,6 +203,10 @@ impl<'t> Elaborator<'t> {
                 let values = values.collect::<Made<Vec<_>>>()?;
                 self.settled(false, values)
             }
+            Form::Part { of, number, count } => {
+                let value = self.name(names, of, &expression.span)?;
+                self.part(&value, *number, *count)
+            }
             Form::Lambda { parameters, body } => {
                 Ok(Closure::Lambda { parameters, body, names: Rc::new(names.clone()) }.into())
             }

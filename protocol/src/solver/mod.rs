@@ -26,6 +26,7 @@ mod mistake;
 mod opcode;
 mod open;
 mod parse;
+mod part;
 mod pipe;
 mod prune;
 mod python;
@@ -330,11 +331,15 @@ impl<'t> Source<'t> {
         let mut at = 0;
         while let Some(name) = names.get(at).copied() {
             at += 1;
+            if names[..at - 1].contains(&name) {
+                continue;
+            }
+            // Names that one statement gives their values have one place.
             let mut need = |span: &Range<usize>, uses: Vec<&'t str>| {
                 if !needed.contains(span) {
                     needed.push(span.clone());
-                    names.extend(uses);
                 }
+                names.extend(uses);
             };
             if let Some(definition) = found(name) {
                 need(&definition.span, definition.free_names());

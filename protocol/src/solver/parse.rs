@@ -3,13 +3,14 @@
 //! ```text
 //! text       = { line }
 //! line       = "def" NAME "(" parameters ")" ":" | statement | "from" … | "import" …
-//! statement  = NAME "=" expression | "return" expression | expression
+//! statement  = NAME { "," NAME } "=" expression | "return" expression | expression
 //! expression = value { "|" value }
 //! value      = [ "-" ] NUMBER | NAME | "(" expression { "," expression } ")" | lambda | value "(" arguments ")"
 //! lambda     = "lambda" parameters ":" expression
 //! ```
 
 mod head;
+mod statement;
 
 use std::ops::Range;
 
@@ -249,47 +250,17 @@ impl<'t> Parser<'t> {
                 _ => {}
             }
         }
-        let statement = self.statement(start)?;
-        match open {
-            Some(open) => open.body.extend(statement),
-            None => outside.extend(statement),
-        }
+        let statements = match open {
+            Some(open) => &mut open.body,
+            None => outside,
+        };
+        self.statement(start, statements)?;
         match self.next() {
             Token::Line | Token::End | Token::Sign(';') => Ok(()),
             Token::Word(_) | Token::Number(_) | Token::Text | Token::Sign(_) | Token::Signs(_) => {
                 Err(self.unexpected(THE_END))
             }
         }
-    }
-
-    /// A statement; `None` if it only says of which type a name is.
-    fn statement(&mut self, start: usize) -> Parsed<Option<Statement<'t>>> {
-        let is_returned = self.is_word("return");
-        let name = match (self.next(), self.second.token) {
-            (Token::Word("return"), _) => {
-                self.advance();
-                None
-            }
-            (Token::Word(name), Token::Sign('=')) => {
-                self.advance();
-                self.advance();
-                Some(name)
-            }
-            (Token::Word(name), Token::Sign(':')) if name != "lambda" => {
-                self.advance();
-                self.advance();
-                self.read_over_type(&['=', ';'])?;
-                if !self.is_sign('=') {
-                    return Ok(None);
-                }
-                self.advance();
-                Some(name)
-            }
-            _ => None,
-        };
-        let value = self.expression()?;
-        let span = start..value.span.end;
-        Ok(Some(Statement { name, is_returned, value, span }))
     }
 
     fn word(&mut self, what: &str) -> Parsed<&'t str> {

@@ -35,6 +35,7 @@ impl<'t> Elaborator<'t> {
             | Form::Number(_)
             | Form::Flag(_)
             | Form::Tuple(_)
+            | Form::Part { .. }
             | Form::Call { .. }
             | Form::Lambda { .. } => (self.expression(names, expression)?, None),
         };
@@ -65,6 +66,7 @@ impl<'t> Elaborator<'t> {
             | Form::Number(_)
             | Form::Flag(_)
             | Form::Tuple(_)
+            | Form::Part { .. }
             | Form::Pipe(..)
             | Form::Lambda { .. } => (self.expression(names, op)?, [].as_slice()),
         };

@@ -25,7 +25,6 @@ pub(super) fn instead_of_expected(what: &str, found: &str) -> Option<&'static st
         }
         (A_NUMBER, _) => Some("write invert(n)"),
         (THE_END, "=") => Some("on the left of `=` stands one name"),
-        (THE_END, ",") => Some("write (a, b) for a tuple; one name stands on the left of `=`"),
         _ => instead(found),
     }
 }
@@ -115,7 +114,7 @@ pub(super) fn look_alike(sign: char) -> Option<char> {
 #[cfg(test)]
 mod tests {
     use crate::program::Ties;
-    use crate::solver::Solver;
+    use crate::solver::{Solver, Source, traced};
 
     #[test]
     fn what_python_has_and_the_language_has_not_is_told_once_with_what_to_write() {
@@ -129,7 +128,22 @@ mod tests {
             ("O = flip(T or F)", "write either"),
             ("O = rot90(x := I)", "on a line of its own"),
             ("x = 3\nO = add(-x, I)", "write invert(n)"),
-            ("a, b = shape(I)", "one name stands on the left"),
+            (
+                "a, b = I",
+                "2 names stand on the left of `=`; how many values a grid has is known only when",
+            ),
+            (
+                "a, b, c = shape(I)\nO = canvas(a, (b, c))",
+                "3 names stand on the left of `=`; a vector has 2 values",
+            ),
+            (
+                "a, b = (1, 2, 3)\nO = a",
+                "2 names stand on the left of `=`; a tuple of numbers has 3 values",
+            ),
+            ("a, b = palette(I)\nO = a", "write first(name) and last(name)"),
+            ("(a, b), c = I", "this is no name, and stands on the left"),
+            ("first(I), b = I", "this is no name, and stands on the left"),
+            ("a, *b = I", "write the values one by one"),
             ("x = y = I", "one name"),
             ("@cache\ndef f(I):\n    return I", "no decorators"),
             ("def f(*a):\n    return a", "one by one"),
@@ -181,7 +195,7 @@ mod tests {
             "def f(I): 'Turns.'; return rot90(I)",
             "'''A file.'''\nO = rot90(I)",
             // What runs the file as a script.
-            "def f(I):\n    return rot90(I)\n\nif __name__ == '__main__':\n    for x in y['z']:\n        print(f(x[0.5]))\n    f()",
+            "def f(I):\n    return rot90(I)\n\nif __name__ == '__main__':\n    for x in y['z']:\n        f(x[0.5])",
             "def f(I):\n    return rot90(I)\nif __name__ == \"__main__\": main(`x`)",
             // A function in the place of a constant.
             "def F(x):\n    return rot90(x)\ndef f(I):\n    return F(I)",
@@ -194,6 +208,52 @@ mod tests {
         for text in same {
             assert_eq!(hash(text), hash("O = rot90(I)"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_statement_may_give_several_names_their_values() {
+        let same = [
+            (
+                "h, w = shape(I)\nO = canvas(h, (w, h))",
+                "O = canvas(first(shape(I)), astuple(last(shape(I)), first(shape(I))))",
+            ),
+            (
+                "(a, b) = (rot90(I), hmirror(I))\nO = hconcat(b, a)",
+                "a = rot90(I)\nb = hmirror(I)\nO = hconcat(b, a)",
+            ),
+            (
+                "a = rot90(I)\nb = hmirror(I)\na, b, = b, a\nO = hconcat(a, b)",
+                "a = rot90(I)\nb = hmirror(I)\nO = hconcat(b, a)",
+            ),
+            (
+                "l, r = hsplit(I, 2)\nO = hconcat(r, l)",
+                "x = hsplit(I, TWO)\nl = first(x)\nO = hconcat(last(x), l)",
+            ),
+            (
+                "c, (i) = first(asobject(I))\nj, k = i\nO = canvas(c, (k, j))",
+                "x = first(asobject(I))\nc = first(x)\ni = last(x)\nj = first(i)\nO = canvas(c, astuple(last(i), j))",
+            ),
+            (
+                "def g(x):\n    return rot90(x), hmirror(x)\ndef f(I):\n    a, b = g(I)\n    return vconcat(b, a)",
+                "a = rot90(I)\nb = hmirror(I)\nx = (a, b)\nO = vconcat(b, a)",
+            ),
+            ("f, g = rot90, hmirror\nO = f(g(I))", "O = rot90(hmirror(I))"),
+            ("A, B = ONE, TWO\ndef f(I):\n    return replace(I, A, B)", "O = replace(I, ONE, TWO)"),
+            ("O = 1, 2", "O = (1, 2)"),
+            ("x = I,\nO = first(x)", "O = first((I,))"),
+        ];
+        let hash = |text: &str| match Solver::compile(text, Ties::Cpython) {
+            Ok(solver) => solver.hash().to_string(),
+            Err(mistakes) => panic!("{text}\nsays\n{mistakes}"),
+        };
+        for (text, plain) in same {
+            assert_eq!(hash(text), hash(plain), "{text}");
+        }
+        let text = "K = ONE\nA, B = astuple(K, TWO)\ndef g(I):\n    return I\ndef f(I):\n    return replace(I, A, B)\n";
+        let (part, _) = Source::parse(text).unwrap().extract("f").unwrap();
+        assert_eq!(hash(&part), hash(text), "{part}");
+        let of_line = traced("h, w = shape(I)\nO = canvas(h, (w, h))", "h").unwrap();
+        assert_eq!(hash(&of_line), hash("x = shape(I)\nh = first(x)\nw = last(x)\nO = h"));
     }
 
     #[test]

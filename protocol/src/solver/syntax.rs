@@ -17,6 +17,12 @@ pub(super) enum Form<'t> {
     Number(i64),
     Flag(bool),
     Tuple(Vec<Expression<'t>>),
+    /// One of the parts of the value of a name: its number, of so many.
+    Part {
+        of: &'t str,
+        number: usize,
+        count: usize,
+    },
     Call {
         function: Box<Expression<'t>>,
         arguments: Vec<Argument<'t>>,
@@ -78,7 +84,7 @@ impl<'t> Expression<'t> {
     /// Calls `each` for every name in it that it does not give itself.
     pub(super) fn names(&self, each: &mut dyn FnMut(&'t str)) {
         match &self.form {
-            Form::Name(name) => each(name),
+            Form::Name(name) | Form::Part { of: name, .. } => each(name),
             Form::Number(_) | Form::Flag(_) => {}
             Form::Tuple(values) => values.iter().for_each(|value| value.names(each)),
             Form::Call { function, arguments } => {

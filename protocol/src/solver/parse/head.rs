@@ -1,5 +1,5 @@
-//! Parses the heads of definitions and lambdas, and what says nothing here: types, and the part of a file that runs it as
-//! a script.
+//! Parses the heads of definitions and lambdas, and what says nothing here: types, and the part of a file that runs it
+//! as a script.
 
 use super::super::lex::Token;
 use super::super::open::Open;
