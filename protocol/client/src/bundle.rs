@@ -4,7 +4,6 @@
 //! Owns which jobs may go so, and what each gets of the answer. If the pool gives a bundle back, its jobs are submitted
 //! one by one.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +12,7 @@ use gridpool_ipc::clock;
 use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::{BUNDLE_BYTES_MAX, BUNDLE_JOBS_MAX};
-use gridpool_protocol::message::{Inline, Refusal};
+use gridpool_protocol::message::Inline;
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
 
@@ -209,43 +208,6 @@ impl Outgoing {
         self.bundle
             .as_ref()
             .map_or_else(|| vec![own(self)], |(_, jobs)| jobs.iter().map(own).collect())
-    }
-}
-
-impl Connection {
-    /// Leases the memory of jobs, and copies their inputs. A bundle for which there is none goes as its jobs. From the
-    /// first on that would wait behind others, jobs are returned as they are.
-    pub(super) fn with_memory(
-        &self,
-        jobs: Vec<Outgoing>,
-    ) -> Result<(Vec<Outgoing>, Vec<Outgoing>), ClientError> {
-        let mut ready = Vec::with_capacity(jobs.len());
-        let mut jobs = VecDeque::from(jobs);
-        while let Some(mut own) = jobs.pop_front() {
-            let waits = own.job.options.wait_for_memory && own.bundle.is_none();
-            let leased = match waits && ready.is_empty() {
-                true => self.buffers(&own.job, own.deadline),
-                false => self.buffers_now(&own.job),
-            };
-            match (leased, own.bundle.take()) {
-                (Err(ClientError::Refused(_)), Some((_, parts))) => {
-                    parts.into_iter().rev().for_each(|part| jobs.push_front(part));
-                }
-                (Err(ClientError::Refused(Refusal::Busy(_))), None)
-                    if waits && !ready.is_empty() =>
-                {
-                    jobs.push_front(own);
-                    return Ok((ready, jobs.into()));
-                }
-                (leased, bundle) => {
-                    (own.buffers, own.bundle) = (leased?, bundle);
-                    // Outside the lock, since that takes time.
-                    own.buffers.pack(&own.job);
-                    ready.push(own);
-                }
-            }
-        }
-        Ok((ready, Vec::new()))
     }
 }
 

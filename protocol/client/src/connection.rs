@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::JobKey;
-use gridpool_protocol::message::{ClientMessage, Inline, Refusal, ServerMessage};
+use gridpool_protocol::message::{ClientMessage, ServerMessage};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
@@ -26,7 +26,6 @@ use super::link::{self, Endpoint, Given, Received};
 use super::runnable::AnyJob;
 use super::state::{Pending, Stage, State};
 use super::wire::Wire;
-use crate::lease::Lease;
 
 /// How long a pool may take to drain.
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
@@ -37,7 +36,7 @@ const LOCK_TRIES_MAX: usize = 200;
 #[derive(Debug)]
 pub(super) struct Connection {
     endpoint: Endpoint,
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) wire: Arc<Wire>,
     /// The models that the client has queried.
     pub(super) known: KnownModels,
@@ -272,57 +271,6 @@ impl Connection {
         }
     }
 
-    /// Leases the shared memory for a job. If the pool has too little and the job waits for a busy pool, this
-    /// waits until the job's deadline, and holds nothing meanwhile.
-    pub(super) fn buffers(&self, job: &AnyJob, deadline: Instant) -> Result<Buffers, ClientError> {
-        loop {
-            match self.buffers_now(job) {
-                Err(ClientError::Refused(Refusal::Busy(_)))
-                    if job.options.wait_if_busy
-                        && clock::until(deadline) > RETRY_EVERY
-                        && !(self.settings.gives_up)() =>
-                {
-                    if !self.free_memory() {
-                        self.pause_while(RETRY_EVERY, |_| true);
-                    }
-                }
-                buffers => return buffers,
-            }
-        }
-    }
-
-    /// Copies a result out of its memory that nobody has taken yet; or, if there is none, returns all free memory to
-    /// the pool. Returns whether it has freed any.
-    pub(super) fn free_memory(&self) -> bool {
-        let untaken = self.lock().untaken();
-        let Some((key, lease, bytes)) = untaken else { return self.wire.give_back_free() };
-        let copy = Inline(lease.copied(bytes));
-        if let Some(pending) = self.lock().jobs.get_mut(&key) {
-            pending.keep(&lease, copy);
-        }
-        true
-    }
-
-    pub(super) fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {
-        if job.runnable.loaded().is_some_and(|batch| !self.wire.has_lent(&batch.lease())) {
-            let why = "the batch was loaded by another client: load it by the one that submits";
-            return Err(Refusal::Invalid(why.to_owned()).into());
-        }
-        Buffers::new(job, self.wire.epoch(), |bytes| self.lease(bytes))
-    }
-
-    /// Leases an arena of at least `bytes`: a free one, or a new one from the pool.
-    pub(super) fn lease(&self, bytes: u64) -> Result<Arc<Lease>, ClientError> {
-        if let Some(lease) = self.wire.lend_free(bytes) {
-            return Ok(lease);
-        }
-        let message = |request| ClientMessage::CreateArena { request, bytes };
-        let (received, epoch) = self.ask(self.settings.reply_timeout, &message)?;
-        let (id, map) = received.into_arena()?;
-        map.populate();
-        Ok(self.wire.lend_new(id, map, epoch))
-    }
-
     /// Sends a query and waits for its answer. Sends it again if the connection is lost meanwhile.
     pub(super) fn request(
         &self,
@@ -341,7 +289,7 @@ impl Connection {
     }
 
     /// The answer to a query, and the epoch of its connection.
-    fn ask(
+    pub(super) fn ask(
         &self,
         timeout: Duration,
         message: &dyn Fn(u64) -> ClientMessage,

@@ -104,6 +104,7 @@ mod known;
 mod lease;
 mod link;
 mod loaded;
+mod memory;
 mod model;
 mod models;
 mod operator;

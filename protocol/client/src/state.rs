@@ -9,8 +9,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::frame::FrameReader;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::HANDSHAKE_TIMEOUT;
-use gridpool_protocol::message::{ClientMessage, Inline, Refusal, ServerMessage};
-use gridpool_protocol::output::Bytes;
+use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
@@ -382,15 +381,6 @@ impl State {
         self.wire.send_all_or_hang_up(keys.iter().filter_map(submission));
     }
 
-    /// A result in shared memory for which nobody has come yet, and how large it is at most, bytes.
-    pub(super) fn untaken(&self) -> Option<(JobKey, Arc<Lease>, u64)> {
-        let has_one = |(&key, pending): (&JobKey, &Pending)| {
-            let lease = pending.buffers.output.as_ref().filter(|_| pending.is_ok())?;
-            Some((key, Arc::clone(lease), pending.job.output_bytes))
-        };
-        self.jobs.iter().find_map(has_one)
-    }
-
     /// The error if a key is that of a job whose handle lives, or of two of these.
     pub(super) fn check_keys(&self, jobs: &[Outgoing]) -> Result<(), ClientError> {
         let mut own = BTreeSet::new();
@@ -444,34 +434,5 @@ impl Pending {
         let named = self.buffers.named(&self.job);
         let submission = self.job.submission(key, deadline_ms, self.count(), named);
         ClientMessage::Submit(Box::new(submission))
-    }
-
-    /// Whether it has a result of its own.
-    fn is_ok(&self) -> bool {
-        matches!(&self.stage, Stage::Done(Verdicted::Own(receipt, _)) if receipt.verdict == Verdict::Ok)
-    }
-
-    /// Keeps its result as this copy of it, if it still lies there.
-    pub(super) fn keep(&mut self, lease: &Arc<Lease>, copy: Inline) {
-        let lies_there = self.buffers.output.as_ref().is_some_and(|own| Arc::ptr_eq(own, lease));
-        if lies_there && let Stage::Done(Verdicted::Own(_, inline)) = &mut self.stage {
-            *inline = Some(copy);
-            self.buffers.output = None;
-        }
-    }
-
-    /// The bytes of the result, in shared memory or from the message.
-    pub(super) fn take_result(
-        &mut self,
-        receipt: &Receipt,
-        inline: Option<Inline>,
-    ) -> Option<Bytes> {
-        if receipt.verdict != Verdict::Ok {
-            // A worker that the pool is killing may still write to the arenas, where other shards have their places.
-            self.buffers.spoil(&self.job);
-        }
-        let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
-        let lease = self.buffers.output.take();
-        lease.map(|lease| lease.into_result(self.job.output_bytes)).or(inline)
     }
 }

@@ -195,8 +195,8 @@ impl Wire {
         !free.is_empty()
     }
 
-    /// Whether a result may keep this memory, which counts then until it is dropped. The arenas of a connection that was
-    /// lost are not counted.
+    /// Whether a result may keep this memory, which counts then until it is dropped. The arenas of a connection that
+    /// was lost are not counted.
     pub(super) fn let_out(&self, memory: &Memory) -> bool {
         let mut inner = self.inner.lock();
         let is_full = |inner: &Inner| {

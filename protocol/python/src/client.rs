@@ -27,8 +27,8 @@ use crate::terms::{Terms, Traced, seconds};
 
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
-/// Of jobs that are sent together, so many may have their arrays in shared memory before the first is sent. A client has
-/// few pieces of it.
+/// Of jobs that are sent together, so many may have their arrays in shared memory before the first is sent: a client
+/// has few pieces of it.
 const PLACED_MAX: usize = 16;
 
 /// A connection to a pool. After a fork, the child connects anew.

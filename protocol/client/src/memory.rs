@@ -1,0 +1,150 @@
+//! The shared memory of jobs: leased before they are sent, and freed of results that wait when the pool has no more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gridpool_ipc::clock;
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::message::{ClientMessage, Inline, Refusal};
+use gridpool_protocol::output::Bytes;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+use super::ClientError;
+use super::buffers::Buffers;
+use super::bundle::Verdicted;
+use super::busy::RETRY_EVERY;
+use super::connection::{Connection, Outgoing};
+use super::runnable::AnyJob;
+use super::state::{Pending, Stage, State};
+use crate::lease::Lease;
+
+impl Connection {
+    /// Leases the memory of jobs, and copies their inputs. A bundle for which there is none goes as its jobs. From the
+    /// first on that would wait behind others, jobs are returned as they are.
+    pub(super) fn with_memory(
+        &self,
+        jobs: Vec<Outgoing>,
+    ) -> Result<(Vec<Outgoing>, Vec<Outgoing>), ClientError> {
+        let mut ready = Vec::with_capacity(jobs.len());
+        let mut jobs = VecDeque::from(jobs);
+        while let Some(mut own) = jobs.pop_front() {
+            let waits = own.job.options.wait_for_memory && own.bundle.is_none();
+            let leased = match waits && ready.is_empty() {
+                true => self.buffers(&own.job, own.deadline),
+                false => self.buffers_now(&own.job),
+            };
+            match (leased, own.bundle.take()) {
+                (Err(ClientError::Refused(_)), Some((_, parts))) => {
+                    parts.into_iter().rev().for_each(|part| jobs.push_front(part));
+                }
+                (Err(ClientError::Refused(Refusal::Busy(_))), None)
+                    if waits && !ready.is_empty() =>
+                {
+                    jobs.push_front(own);
+                    return Ok((ready, jobs.into()));
+                }
+                (leased, bundle) => {
+                    (own.buffers, own.bundle) = (leased?, bundle);
+                    // Outside the lock, since that takes time.
+                    own.buffers.pack(&own.job);
+                    ready.push(own);
+                }
+            }
+        }
+        Ok((ready, Vec::new()))
+    }
+
+    /// Leases the shared memory for a job. If the pool has too little and the job waits for a busy pool, this
+    /// waits until the job's deadline, and holds nothing meanwhile.
+    pub(super) fn buffers(&self, job: &AnyJob, deadline: Instant) -> Result<Buffers, ClientError> {
+        loop {
+            match self.buffers_now(job) {
+                Err(ClientError::Refused(Refusal::Busy(_)))
+                    if job.options.wait_if_busy
+                        && clock::until(deadline) > RETRY_EVERY
+                        && !(self.settings.gives_up)() =>
+                {
+                    if !self.free_memory() {
+                        self.pause_while(RETRY_EVERY, |_| true);
+                    }
+                }
+                buffers => return buffers,
+            }
+        }
+    }
+
+    /// Copies a result out of its memory that nobody has taken yet; or, if there is none, returns all free memory to
+    /// the pool. Returns whether it has freed any.
+    pub(super) fn free_memory(&self) -> bool {
+        let untaken = self.lock().untaken();
+        let Some((key, lease, bytes)) = untaken else { return self.wire.give_back_free() };
+        let copy = Inline(lease.copied(bytes));
+        if let Some(pending) = self.lock().jobs.get_mut(&key) {
+            pending.keep(&lease, copy);
+        }
+        true
+    }
+
+    pub(super) fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {
+        if job.runnable.loaded().is_some_and(|batch| !self.wire.has_lent(&batch.lease())) {
+            let why = "the batch was loaded by another client: load it by the one that submits";
+            return Err(Refusal::Invalid(why.to_owned()).into());
+        }
+        Buffers::new(job, self.wire.epoch(), |bytes| self.lease(bytes))
+    }
+
+    /// Leases an arena of at least `bytes`: a free one, or a new one from the pool.
+    pub(super) fn lease(&self, bytes: u64) -> Result<Arc<Lease>, ClientError> {
+        if let Some(lease) = self.wire.lend_free(bytes) {
+            return Ok(lease);
+        }
+        let message = |request| ClientMessage::CreateArena { request, bytes };
+        let (received, epoch) = self.ask(self.settings.reply_timeout, &message)?;
+        let (id, map) = received.into_arena()?;
+        map.populate();
+        Ok(self.wire.lend_new(id, map, epoch))
+    }
+}
+
+impl State {
+    /// A result in shared memory for which nobody has come yet, and how large it is at most, bytes.
+    pub(super) fn untaken(&self) -> Option<(JobKey, Arc<Lease>, u64)> {
+        let has_one = |(&key, pending): (&JobKey, &Pending)| {
+            let lease = pending.buffers.output.as_ref().filter(|_| pending.is_ok())?;
+            Some((key, Arc::clone(lease), pending.job.output_bytes))
+        };
+        self.jobs.iter().find_map(has_one)
+    }
+}
+
+impl Pending {
+    /// Whether it has a result of its own.
+    fn is_ok(&self) -> bool {
+        matches!(&self.stage, Stage::Done(Verdicted::Own(receipt, _)) if receipt.verdict == Verdict::Ok)
+    }
+
+    /// Keeps its result as this copy of it, if it still lies there.
+    pub(super) fn keep(&mut self, lease: &Arc<Lease>, copy: Inline) {
+        let lies_there = self.buffers.output.as_ref().is_some_and(|own| Arc::ptr_eq(own, lease));
+        if lies_there && let Stage::Done(Verdicted::Own(_, inline)) = &mut self.stage {
+            *inline = Some(copy);
+            self.buffers.output = None;
+        }
+    }
+
+    /// The bytes of the result, in shared memory or from the message.
+    pub(super) fn take_result(
+        &mut self,
+        receipt: &Receipt,
+        inline: Option<Inline>,
+    ) -> Option<Bytes> {
+        if receipt.verdict != Verdict::Ok {
+            // A worker that the pool is killing may still write to the arenas, where other shards have their places.
+            self.buffers.spoil(&self.job);
+        }
+        let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
+        let lease = self.buffers.output.take();
+        lease.map(|lease| lease.into_result(self.job.output_bytes)).or(inline)
+    }
+}
