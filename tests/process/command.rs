@@ -46,7 +46,7 @@ pub(crate) struct Dialogue {
     pub(crate) process: Process,
     pub(crate) stdin: ChildStdin,
     pub(crate) lines: Lines<BufReader<ChildStdout>>,
-    _folder: TempDir,
+    pub(crate) _folder: TempDir,
 }
 
 /// `gridpool` with these arguments.

@@ -40,6 +40,7 @@ impl PackedOutput {
     /// [`TensorError`] if a model's outputs do not say how long they are.
     pub fn to_vec(&self) -> Result<Vec<u8>, TensorError> {
         let memory = match &self.bytes {
+            // Inline, or copied as far as it was written.
             Bytes::Private(bytes) => return Ok(bytes.to_vec()),
             Bytes::Shared(memory) => memory,
         };

@@ -267,6 +267,7 @@ impl Connection {
             if self.lock().take_in(&mut ready)? {
                 return Ok(wait);
             }
+            ready.iter_mut().for_each(|own| own.buffers = Buffers::default());
             jobs = ready.into_iter().chain(wait).collect();
         }
     }

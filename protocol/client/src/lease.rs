@@ -8,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::ids::ArenaId;
-use gridpool_protocol::output::Bytes;
 use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 
 use super::wire::Wire;
@@ -29,13 +28,26 @@ pub(crate) struct Lease {
     memory: Option<Memory>,
     lender: Weak<Wire>,
     spoiled: AtomicBool,
-    /// Whether the caller holds it, with a result.
-    is_result: AtomicBool,
+}
+
+/// Memory that results keep. It counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    lender: Weak<Wire>,
+    epoch: u64,
+    bytes: u64,
+}
+
+/// A result where a worker wrote it.
+#[derive(Debug)]
+pub(crate) struct ResultMemory {
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) _counted: Counted,
 }
 
 impl Lease {
     pub(crate) fn new(memory: Memory, lender: Weak<Wire>) -> Self {
-        Self { memory: Some(memory), lender, spoiled: false.into(), is_result: false.into() }
+        Self { memory: Some(memory), lender, spoiled: AtomicBool::new(false) }
     }
 
     /// The arena and its connection.
@@ -43,29 +55,12 @@ impl Lease {
         self.memory.as_ref().expect("only drop takes it")
     }
 
-    /// The first `bytes` bytes, which are a result: where they lie, or copied if the caller holds many others.
-    pub(crate) fn into_result(self: Arc<Self>, bytes: u64) -> Bytes {
-        match self.let_out() {
-            true => Bytes::Shared(self),
-            false => Bytes::Private(Arc::new(self.copied(bytes))),
-        }
-    }
-
-    /// Whether the caller may keep what lies here with a result.
-    pub(crate) fn let_out(&self) -> bool {
-        let may = |lender: Arc<Wire>| lender.let_out(self.memory());
-        if !self.is_result.swap(true, Ordering::Relaxed) && !self.lender.upgrade().is_none_or(may) {
-            self.is_result.store(false, Ordering::Relaxed);
-        }
-        self.is_result.load(Ordering::Relaxed)
-    }
-
-    /// A copy of the first `bytes` bytes.
-    pub(crate) fn copied(&self, bytes: u64) -> Vec<u8> {
-        let bytes = usize::try_from(bytes).expect("it is mapped");
-        let mut copy = vec![0; bytes];
-        self.bytes().read(0, &mut copy);
-        copy
+    /// Counts this memory as one that results keep; `None` if they keep much already.
+    pub(crate) fn counted(&self) -> Option<Counted> {
+        let Memory { epoch, map, .. } = self.memory();
+        let (epoch, bytes) = (*epoch, map.bytes() as u64);
+        let may = self.lender.upgrade().is_none_or(|lender| lender.let_out(epoch, bytes));
+        may.then(|| Counted { lender: Weak::clone(&self.lender), epoch, bytes })
     }
 
     /// Forbids to lend the memory again, since a worker may still write to it.
@@ -85,11 +80,24 @@ impl SharedMemory for Lease {
     }
 }
 
+impl SharedMemory for ResultMemory {
+    fn bytes(&self) -> SharedSlice<'_> {
+        self.lease.bytes()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(lender) = self.lender.upgrade() {
+            lender.let_in(self.epoch, self.bytes);
+        }
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         if let (Some(memory), Some(lender)) = (self.memory.take(), self.lender.upgrade()) {
-            let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-            lender.take_back(memory, !is(&self.spoiled), is(&self.is_result));
+            lender.take_back(memory, !self.spoiled.load(Ordering::Relaxed));
         }
     }
 }

@@ -247,8 +247,8 @@ impl Client {
 
     /// Sends a job as [`Client::send`] does if that takes no wait, and returns `None` if it may take one: the pool does
     /// not read, or has lent too little shared memory yet, the client reconnects, or must ask for the size of the
-    /// outputs ([`Job::with_output_bytes`] sets it). Jobs over a [`LoadedBatch`] are never sent so. For a thread that
-    /// must not wait, such as one of an async runtime: what it cannot send so, another thread sends.
+    /// outputs ([`Job::with_output_bytes`] sets it). Jobs over a [`LoadedBatch`] in shared memory are never sent so. For
+    /// a thread that must not wait, such as one of an async runtime: what it cannot send so, another thread sends.
     ///
     /// # Errors
     /// A [`ClientError`] of the connection.
@@ -263,7 +263,8 @@ impl Client {
     /// by default). `job` in its receipt is then the number of all and its place, `job7.3`.
     ///
     /// # Errors
-    /// As for [`Client::submit`]. Then those that were accepted are cancelled.
+    /// As for [`Client::submit`]. Then those that were accepted are cancelled; some may have run. So it is also if the
+    /// deadline of one passes while it waits for shared memory.
     pub fn submit_many<O: 'static>(
         &self,
         jobs: impl IntoIterator<Item = Job<O>>,
@@ -275,7 +276,7 @@ impl Client {
     /// Sends jobs together without waiting for their acceptance, as [`Client::send`] sends one.
     ///
     /// # Errors
-    /// As for [`Client::send`]. Then those that were sent are cancelled.
+    /// As for [`Client::submit_many`].
     pub fn send_many<O: 'static>(
         &self,
         jobs: impl IntoIterator<Item = Job<O>>,
@@ -291,7 +292,7 @@ impl Client {
         self.send(job)?.wait()
     }
 
-    /// Packs a batch into shared memory, for any number of jobs ([`Job::over`]).
+    /// Packs a batch for any number of jobs ([`Job::over`]), into shared memory if it does not fit a message.
     ///
     /// # Errors
     /// [`ClientError::Batch`] if it is empty; [`ClientError::Refused`] if the pool has too little shared
@@ -327,11 +328,11 @@ impl Client {
     /// wait.
     fn lease(&self, layout: BatchLayout) -> Result<Arc<Lease>, ClientError> {
         let bytes = layout.bytes() as u64;
-        match self.connection.lease(bytes) {
-            Err(ClientError::Refused(Refusal::Busy(_))) if self.connection.free_memory() => {
-                self.connection.lease(bytes)
+        loop {
+            match self.connection.lease(bytes) {
+                Err(ClientError::Refused(Refusal::Busy(_))) if self.connection.free_memory() => {}
+                leased => return leased,
             }
-            leased => leased,
         }
     }
 

@@ -9,6 +9,7 @@ use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{ClientMessage, Inline, Refusal};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::shared::SharedMemory;
 
 use super::ClientError;
 use super::buffers::Buffers;
@@ -17,7 +18,7 @@ use super::busy::RETRY_EVERY;
 use super::connection::{Connection, Outgoing};
 use super::runnable::AnyJob;
 use super::state::{Pending, Stage, State};
-use crate::lease::Lease;
+use crate::lease::{Lease, ResultMemory};
 
 impl Connection {
     /// Leases the memory of jobs, and copies their inputs. A bundle for which there is none goes as its jobs. From the
@@ -29,7 +30,8 @@ impl Connection {
         let mut ready = Vec::with_capacity(jobs.len());
         let mut jobs = VecDeque::from(jobs);
         while let Some(mut own) = jobs.pop_front() {
-            let waits = own.job.options.wait_for_memory && own.bundle.is_none();
+            let options = &own.job.options;
+            let waits = options.wait_for_memory && options.wait_if_busy && own.bundle.is_none();
             let leased = match waits && ready.is_empty() {
                 true => self.buffers(&own.job, own.deadline),
                 false => self.buffers_now(&own.job),
@@ -65,7 +67,9 @@ impl Connection {
                         && clock::until(deadline) > RETRY_EVERY
                         && !(self.settings.gives_up)() =>
                 {
-                    if !self.free_memory() {
+                    // One of two arenas may have been had, and is free again.
+                    self.wire.give_back_free();
+                    if !self.copy_untaken() {
                         self.pause_while(RETRY_EVERY, |_| true);
                     }
                 }
@@ -74,16 +78,19 @@ impl Connection {
         }
     }
 
-    /// Copies a result out of its memory that nobody has taken yet; or, if there is none, returns all free memory to
-    /// the pool. Returns whether it has freed any.
+    /// Frees memory of which the pool has too little: returns what nobody uses, or has a result leave it. Returns whether
+    /// there was any.
     pub(super) fn free_memory(&self) -> bool {
+        self.wire.give_back_free() || self.copy_untaken()
+    }
+
+    /// Copies a result out of its memory that nobody has taken yet. Returns whether there was one.
+    fn copy_untaken(&self) -> bool {
         let untaken = self.lock().untaken();
-        let Some((key, lease, bytes)) = untaken else { return self.wire.give_back_free() };
-        let copy = Inline(lease.copied(bytes));
-        if let Some(pending) = self.lock().jobs.get_mut(&key) {
-            pending.keep(&lease, copy);
-        }
-        true
+        let Some((key, lease, job)) = untaken else { return false };
+        let copy = Inline(job.copied(&lease.bytes()));
+        let mut state = self.lock();
+        state.jobs.get_mut(&key).is_some_and(|pending| pending.keep(&lease, copy))
     }
 
     pub(super) fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {
@@ -108,11 +115,11 @@ impl Connection {
 }
 
 impl State {
-    /// A result in shared memory for which nobody has come yet, and how large it is at most, bytes.
-    pub(super) fn untaken(&self) -> Option<(JobKey, Arc<Lease>, u64)> {
+    /// A result in shared memory for which nobody has come yet, and its job.
+    fn untaken(&self) -> Option<(JobKey, Arc<Lease>, AnyJob)> {
         let has_one = |(&key, pending): (&JobKey, &Pending)| {
             let lease = pending.buffers.output.as_ref().filter(|_| pending.is_ok())?;
-            Some((key, Arc::clone(lease), pending.job.output_bytes))
+            Some((key, Arc::clone(lease), pending.job.clone()))
         };
         self.jobs.iter().find_map(has_one)
     }
@@ -124,16 +131,18 @@ impl Pending {
         matches!(&self.stage, Stage::Done(Verdicted::Own(receipt, _)) if receipt.verdict == Verdict::Ok)
     }
 
-    /// Keeps its result as this copy of it, if it still lies there.
-    pub(super) fn keep(&mut self, lease: &Arc<Lease>, copy: Inline) {
+    /// Keeps its result as this copy of it, if it still lies there. Returns whether.
+    fn keep(&mut self, lease: &Arc<Lease>, copy: Inline) -> bool {
         let lies_there = self.buffers.output.as_ref().is_some_and(|own| Arc::ptr_eq(own, lease));
         if lies_there && let Stage::Done(Verdicted::Own(_, inline)) = &mut self.stage {
             *inline = Some(copy);
             self.buffers.output = None;
+            return true;
         }
+        false
     }
 
-    /// The bytes of the result, in shared memory or from the message.
+    /// The bytes of the result: in shared memory, copied if results keep much already, or from the message.
     pub(super) fn take_result(
         &mut self,
         receipt: &Receipt,
@@ -145,6 +154,10 @@ impl Pending {
         }
         let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
         let lease = self.buffers.output.take();
-        lease.map(|lease| lease.into_result(self.job.output_bytes)).or(inline)
+        let bytes = lease.map(|lease| match lease.counted() {
+            Some(_counted) => Bytes::Shared(Arc::new(ResultMemory { lease, _counted })),
+            None => Bytes::Private(Arc::new(self.job.copied(&lease.bytes()))),
+        });
+        bytes.or(inline)
     }
 }

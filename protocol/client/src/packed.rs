@@ -4,13 +4,13 @@
 //! of the process may write there.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::batch::{BatchError, BatchLayout, BatchSource, GridBatch, Tables};
 use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 
-use crate::lease::Lease;
+use crate::lease::{Counted, Lease};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -20,15 +20,22 @@ pub(crate) struct PackedBatch {
     lease: Mutex<Arc<Lease>>,
     /// Copied and checked once, when decoding a result needs them.
     tables: OnceLock<Result<Tables, BatchError>>,
-    /// For results that may not keep the memory.
-    copy: OnceLock<Option<Arc<GridBatch>>>,
+    /// What results have that still live.
+    for_results: Mutex<Option<Weak<dyn BatchSource>>>,
+}
+
+/// A batch whose memory results keep.
+#[derive(Debug)]
+struct KeptBatch {
+    batch: Arc<PackedBatch>,
+    _counted: Counted,
 }
 
 impl PackedBatch {
     /// A batch at the start of `lease`.
     pub(crate) fn new(layout: BatchLayout, lease: Arc<Lease>) -> Self {
-        let (tables, copy) = (OnceLock::new(), OnceLock::new());
-        Self { layout, lease: Mutex::new(lease), tables, copy }
+        let (lease, for_results) = (Mutex::new(lease), Mutex::new(None));
+        Self { layout, lease, tables: OnceLock::new(), for_results }
     }
 
     pub(crate) fn layout(&self) -> BatchLayout {
@@ -46,11 +53,25 @@ impl PackedBatch {
         *self.lease.lock() = lease;
     }
 
-    /// Its copy in private memory, made once; `None` if its tables were changed.
-    pub(crate) fn copy(&self) -> Option<Arc<GridBatch>> {
-        self.copy.get_or_init(|| self.copied().map(Arc::new)).clone()
+    /// The batch, for decoding results: where it lies, or a copy if results keep much already. All results that live have
+    /// the same.
+    pub(crate) fn for_results(self: &Arc<Self>) -> Arc<dyn BatchSource> {
+        let mut known = self.for_results.lock();
+        if let Some(source) = known.as_ref().and_then(Weak::upgrade) {
+            return source;
+        }
+        let source: Arc<dyn BatchSource> = if let Some(_counted) = self.lease().counted() {
+            Arc::new(KeptBatch { batch: Arc::clone(self), _counted })
+        } else if let Some(copy) = self.copied() {
+            Arc::new(copy)
+        } else {
+            Arc::<Self>::clone(self)
+        };
+        *known = Some(Arc::downgrade(&source));
+        source
     }
 
+    /// A copy in private memory; `None` if its tables were changed.
     fn copied(&self) -> Option<GridBatch> {
         let tables = self.tables().ok()?;
         let end = *tables.offsets().last()?;
@@ -63,6 +84,16 @@ impl PackedBatch {
         let lease = self.lease();
         let batch = lease.bytes().part(0, self.layout.bytes() as u64);
         memory.copy_from(&batch.expect("the lease has the whole batch"));
+    }
+}
+
+impl BatchSource for KeptBatch {
+    fn tables(&self) -> Result<&Tables, BatchError> {
+        self.batch.tables()
+    }
+
+    fn cells(&self, cells: Range<usize>) -> Option<Vec<u8>> {
+        self.batch.cells(cells)
     }
 }
 

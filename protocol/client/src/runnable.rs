@@ -14,6 +14,7 @@ use gridpool_protocol::output::Bytes;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::tensor::TensorLayout;
 use gridpool_protocol::trace::{TraceContext, TraceState};
 
 use super::ClientError;
@@ -131,6 +132,19 @@ impl AnyJob {
         }
     }
 
+    /// A copy of the result at the start of its memory. A model's outputs may be shorter than what is reserved, and
+    /// behind them lies what other jobs have left: nothing is copied if they do not say how long they are.
+    pub(super) fn copied(&self, memory: &SharedSlice<'_>) -> Vec<u8> {
+        let reserved = usize::try_from(self.output_bytes).expect("it is mapped");
+        let written = match self.runnable.packing() {
+            Packing::Tensors => TensorLayout::read(memory).map_or(0, |layout| layout.bytes()),
+            Packing::Grids { .. } | Packing::Search(_) => reserved,
+        };
+        let mut copy = vec![0; written.min(reserved)];
+        memory.read(0, &mut copy);
+        copy
+    }
+
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.
     pub(super) fn shares_input(&self) -> bool {
         self.runnable.loaded().is_some()
@@ -140,5 +154,26 @@ impl AnyJob {
     /// Whether the result goes to shared memory: it may be too large for a message.
     pub(super) fn shares_output(&self) -> bool {
         self.output_bytes > self.runnable.inline_bytes_max() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Job, ModelInput};
+
+    #[test]
+    fn of_a_models_result_what_it_has_written_is_copied_and_no_more() {
+        let x = ModelInput::new("x", [1, 4], vec![1.0_f32; 4]).unwrap();
+        let Job { runnable, options, .. } = Job::model("m", [x]).unwrap();
+        let job = AnyJob { runnable, options, output_bytes: 4_096 };
+        // Outputs are packed as inputs are.
+        let mut memory = vec![7; 8_192];
+        job.runnable.write_to(&SharedSlice::private(&mut memory));
+        let copy = job.copied(&SharedSlice::private(&mut memory));
+        assert_eq!(copy.len(), job.runnable.input_bytes());
+        assert_eq!(copy, memory[..copy.len()]);
+        let mut others = vec![7; 8_192];
+        assert!(job.copied(&SharedSlice::private(&mut others)).is_empty());
     }
 }

@@ -70,10 +70,13 @@ impl Connection {
         }
         let called = mem::take(&mut state.sleepers.called);
         let wakers = mem::take(&mut state.wakers);
-        if called.is_empty() && wakers.is_empty() {
+        let spent = mem::take(&mut state.spent);
+        if called.is_empty() && wakers.is_empty() && spent.is_empty() {
             return state;
         }
         drop(state);
+        // Its memory may go back to the system, which takes time.
+        drop(spent);
         called.iter().for_each(|bed| bed.notify_one());
         wakers.into_iter().for_each(Waker::wake);
         self.lock()

@@ -40,16 +40,10 @@ impl Source {
         }
     }
 
-    /// The batch, for decoding results: where it lies, or copied if results keep much already.
+    /// The batch, for decoding results.
     pub(crate) fn shared(&self) -> Arc<dyn BatchSource> {
         match self {
-            Self::Packed(batch) => {
-                let copy = if batch.lease().let_out() { None } else { batch.copy() };
-                match copy {
-                    Some(copy) => copy,
-                    None => Arc::<PackedBatch>::clone(batch),
-                }
-            }
+            Self::Packed(batch) => batch.for_results(),
             Self::Private(batch) => Arc::<GridBatch>::clone(batch),
         }
     }

@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) watcher: Option<Waker>,
     /// Wakers of futures whose jobs have changed. Call them after the lock is released.
     pub(super) wakers: Vec<Waker>,
+    /// Inputs of jobs that have ended, to be dropped without the lock.
+    pub(super) spent: Vec<Arc<Lease>>,
     next_request: u64,
     /// Bytes of jobs that were sent since the pool was seen to take more.
     pub(super) unread_bytes: usize,
@@ -114,6 +116,7 @@ impl State {
             #[cfg(feature = "async")]
             watcher: None,
             wakers: Vec::new(),
+            spent: Vec::new(),
             next_request: 0,
             unread_bytes: 0,
             reconnects,
@@ -174,7 +177,7 @@ impl State {
                     }
                     if receipt.verdict == Verdict::Ok {
                         // No worker reads it any more. Who waits for the answer may come late.
-                        pending.buffers.input = None;
+                        self.spent.extend(pending.buffers.input.take());
                     }
                 }
                 let is_given_back = |pending: &Pending| pending.is_given_back(&receipt, replayed);

@@ -197,30 +197,35 @@ impl Wire {
 
     /// Whether a result may keep this memory, which counts then until it is dropped. The arenas of a connection that
     /// was lost are not counted.
-    pub(super) fn let_out(&self, memory: &Memory) -> bool {
+    pub(super) fn let_out(&self, epoch: u64, bytes: u64) -> bool {
         let mut inner = self.inner.lock();
         let is_full = |inner: &Inner| {
             inner.results.count >= RESULTS_MAX || inner.results.bytes >= inner.result_bytes_max
         };
-        if memory.epoch == inner.epoch {
+        if epoch == inner.epoch {
             if is_full(&inner) {
                 return false;
             }
             inner.results.count += 1;
-            inner.results.bytes += memory.map.bytes() as u64;
+            inner.results.bytes += bytes;
         }
         true
     }
 
+    /// Results keep it no longer.
+    pub(super) fn let_in(&self, epoch: u64, bytes: u64) {
+        let mut inner = self.inner.lock();
+        if epoch == inner.epoch {
+            inner.results.count -= 1;
+            inner.results.bytes -= bytes;
+        }
+    }
+
     /// Takes memory back, and lends it again if it is `reusable`. May be called from any thread.
-    pub(super) fn take_back(&self, memory: Memory, reusable: bool, is_result: bool) {
+    pub(super) fn take_back(&self, memory: Memory, reusable: bool) {
         let mut inner = self.inner.lock();
         if memory.epoch != inner.epoch {
             return;
-        }
-        if is_result {
-            inner.results.count -= 1;
-            inner.results.bytes -= memory.map.bytes() as u64;
         }
         let gone = if reusable {
             inner.free.push_back(memory);

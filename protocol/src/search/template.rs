@@ -88,7 +88,7 @@ impl Template {
                 continue;
             }
             if !rest.starts_with('?') {
-                at = start + string_length(rest).unwrap_or(1);
+                at = start + string_length(rest).unwrap_or(rest.len());
                 continue;
             }
             at = this.hole(text, start)?;

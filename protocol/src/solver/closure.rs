@@ -27,11 +27,20 @@ pub(super) struct Names<'t> {
     known: Vec<(&'t str, Value<'t>)>,
     /// The body of the function that gives them values.
     body: &'t [Statement<'t>],
+    /// The marks of the names in it: most names that are asked for are not there.
+    marks: u64,
+}
+
+/// One bit of 64, the same for the same name.
+fn mark(name: &str) -> u64 {
+    let first = name.bytes().next().unwrap_or(0);
+    1 << ((usize::from(first) + 31 * name.len()) % 64)
 }
 
 impl<'t> Names<'t> {
     pub(super) fn of(body: &'t [Statement<'t>]) -> Self {
-        Self { known: Vec::new(), body }
+        let names = body.iter().filter_map(|statement| statement.name);
+        Self { known: Vec::new(), body, marks: names.fold(0, |marks, name| marks | mark(name)) }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Value<'t>> {
@@ -40,7 +49,8 @@ impl<'t> Names<'t> {
 
     /// Whether the function gives this name a value somewhere: then it means nothing else in it, as in Python.
     pub(super) fn is_own(&self, name: &str) -> bool {
-        self.body.iter().any(|statement| statement.name == Some(name))
+        self.marks & mark(name) != 0
+            && self.body.iter().any(|statement| statement.name == Some(name))
     }
 
     /// Gives a name a value, in the place of the one that it had.

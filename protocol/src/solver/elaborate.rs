@@ -93,7 +93,9 @@ pub(super) fn elaborate<'t>(
                 if let (true, Some(name)) = (is_outside && !module.definitions.is_empty(), name) {
                     elaborator.globals.insert(name, value.clone());
                 }
-                lines.push(Line { name, span: span.clone(), nodes });
+                if !statement.is_hidden() {
+                    lines.push(Line { name, span: span.clone(), nodes });
+                }
                 if is_result || result.as_ref().is_none_or(|(_, _, is_result)| !is_result) {
                     result = Some((value, span, is_result));
                 }
@@ -144,7 +146,12 @@ impl<'t> Elaborator<'t> {
             let mut uses_grid = false;
             statement.value.names(&mut |name| uses_grid |= name == "I");
             let made = if uses_grid {
-                let message = format!("`{name}` stands outside of functions: it may not use I");
+                let what = if statement.is_hidden() {
+                    "this line".to_owned()
+                } else {
+                    format!("`{name}`")
+                };
+                let message = format!("{what} stands outside of functions: it may not use I");
                 let help =
                     "move the line into the function that needs it, or below the last function";
                 let mistake = Mistake::new(statement.span.clone(), message).with_help(help);
@@ -289,7 +296,8 @@ impl<'t> Elaborator<'t> {
         let hole = &self.holes[number];
         let is_own = |word: &String| {
             let defined = self.module.definitions.iter().any(|definition| definition.name == word);
-            defined || names.get(word).is_some() || self.globals.get(word).is_some()
+            let named = names.get(word).is_some() || names.is_own(word);
+            defined || named || self.globals.get(word).is_some()
         };
         if let Some(word) = hole.words.iter().find(|word| is_own(word)) {
             return self.mistake(format!("`{word}` has a meaning of its own in the text"));

@@ -53,6 +53,9 @@ fn is_of_hole(next: char) -> bool {
     next.is_ascii_alphanumeric() || matches!(next, '?' | '_' | ':')
 }
 
+/// What it hides may be a part of the program.
+pub(super) const UNCLOSED_STRING: &str = "this string is never closed";
+
 /// Bytes of the letters before a string that begins a text, `r` or `f` for instance; `None` if no string does.
 fn string_prefix(text: &str) -> Option<usize> {
     let letters = text.bytes().take_while(|byte| b"rRbBfFuU".contains(byte)).count();
@@ -98,7 +101,8 @@ fn word_length(text: &str) -> usize {
 pub(super) struct Lexer<'t> {
     text: &'t str,
     at: usize,
-    depth: usize,
+    /// Brackets that are open.
+    pub(super) depth: usize,
     /// Whether the last line has ended.
     is_over: bool,
     pub(super) mistakes: Vec<Mistake>,
@@ -304,6 +308,6 @@ impl<'t> Lexer<'t> {
         let length = if mark.len() > 1 { inside.len() } else { line.len() };
         self.at += letters + mark.len() + length;
         let opens = start..start + letters + mark.len();
-        Err(Refused::value(Mistake::new(opens, "this string is never closed")))
+        Err(Refused::value(Mistake::new(opens, UNCLOSED_STRING)))
     }
 }

@@ -248,7 +248,12 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
     };
     let Some(statement) = body.iter().rfind(is_it) else {
         let message = format!("there is no statement `{until}`");
-        let names: Vec<_> = body.iter().filter_map(|of| of.name).take(NAMES_SHOWN_MAX).collect();
+        let names: Vec<_> = body
+            .iter()
+            .filter(|of| !of.is_hidden())
+            .filter_map(|of| of.name)
+            .take(NAMES_SHOWN_MAX)
+            .collect();
         let help = match names.as_slice() {
             [] => "none has a name here: write its line".to_owned(),
             names => format!("name a statement, or its line; the first are {}", names.join(", ")),

@@ -15,7 +15,7 @@ mod statement;
 use std::ops::Range;
 
 use super::indents::{Indents, Place};
-use super::lex::{Lexer, Piece, Token};
+use super::lex::{Lexer, Piece, Token, UNCLOSED_STRING};
 use super::mistake::Mistake;
 use super::open::{Open, close};
 use super::python::{
@@ -198,12 +198,22 @@ impl<'t> Parser<'t> {
         self.advance();
     }
 
-    /// Goes past a line that is not read, whatever its mistakes.
+    /// Goes past a line that is not read, whatever its mistakes, but for what would hide the lines below it.
     fn leave_out_line(&mut self) {
         let start = self.here().start;
         self.skip_line();
-        let line = start..self.here().start;
-        self.lexer.mistakes.retain(|mistake| !line.contains(&mistake.span.start));
+        let end = self.here().start;
+        let mistakes = &mut self.lexer.mistakes;
+        let before = mistakes.iter().rposition(|mistake| mistake.span.start < start);
+        let own = mistakes.split_off(before.map_or(0, |at| at + 1));
+        let stays =
+            |mistake: &Mistake| mistake.span.start >= end || mistake.message == UNCLOSED_STRING;
+        mistakes.extend(own.into_iter().filter(stays));
+        if self.second.token == Token::End && self.lexer.depth > 0 {
+            let opens =
+                Mistake::new(start..start, "a bracket that this line opens is never closed");
+            self.lexer.mistakes.push(opens);
+        }
     }
 
     fn skip_line(&mut self) {

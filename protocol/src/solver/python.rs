@@ -252,6 +252,11 @@ mod tests {
         let text = "K = ONE\nA, B = astuple(K, TWO)\ndef g(I):\n    return I\ndef f(I):\n    return replace(I, A, B)\n";
         let (part, _) = Source::parse(text).unwrap().extract("f").unwrap();
         assert_eq!(hash(&part), hash(text), "{part}");
+        // What has no name of its own takes no memory for one.
+        let [names, values] = ["a", "I"].map(|word| vec![word; 4_000].join(","));
+        let solver = Solver::compile(&format!("{names}={values}\nO=a"), Ties::Cpython).unwrap();
+        let names = solver.lines().iter().filter_map(|line| line.name.as_ref());
+        assert!(names.map(String::len).sum::<usize>() < 5_000);
         let of_line = traced("h, w = shape(I)\nO = canvas(h, (w, h))", "h").unwrap();
         assert_eq!(hash(&of_line), hash("x = shape(I)\nh = first(x)\nw = last(x)\nO = h"));
     }
@@ -276,6 +281,21 @@ mod tests {
             (
                 "def f(I):\n    if __name__ == '__main__':\n        f(0.5)\n    return I",
                 "the language has no `if`",
+            ),
+            // What would hide the lines below it.
+            (
+                "def f(I):\n    return I\nif __name__ == '__main__':\n    main(\nO = hmirror(I)",
+                "a bracket that this line opens is never closed",
+            ),
+            (
+                "def f(I):\n    return I\nif __name__ == '__main__':\n    '''\ndef g(I):\n    return I",
+                "this string is never closed",
+            ),
+            ("() = I\nO = I", "no name stands on the left of `=`"),
+            ("x: int) = I\nO = I", "found `)`"),
+            (
+                "a, b = rot90(I), hmirror(I)\ndef f(I):\n    return I",
+                "this line stands outside of functions",
             ),
         ];
         for (text, want) in cases {

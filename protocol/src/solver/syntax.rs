@@ -53,6 +53,11 @@ pub(super) struct Statement<'t> {
 }
 
 impl Statement<'_> {
+    /// Whether its name is the text of several, as the value of `a, b = …` has: nobody can write that.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.name.is_some_and(|name| name.contains(','))
+    }
+
     /// The mistake of a value in a body that goes on behind it: it would be the result, and in Python it is nothing.
     pub(super) fn lost(&self, body: &[Self]) -> Option<Mistake> {
         let is_last = body.last().is_none_or(|last| std::ptr::eq(last, self));

@@ -172,6 +172,7 @@ impl Pool {
         for full in extra {
             let typed = format!("{name}{VERSION_MARK}{}", split(full).1);
             said.push(client.unload_model(&typed)?);
+            self.loaded.lock().remove(full);
         }
         match changed {
             None => Ok(said.join("; ")),

@@ -182,7 +182,8 @@ fn the_counts_of_a_search_that_was_stopped_add_up_to_the_programs_that_were_read
                 O = replace(y, ?e:color, ?f:color)";
     let task = data("tasks/one_becomes_five.json").display().to_string();
     let args = ["search", "--programs", "-", "--tasks", &task, "--devices", "cpu:1", "--json"];
-    let Dialogue { mut process, mut stdin, mut lines, .. } = gridpool(args).talk();
+    // With the folders that it has for its variables.
+    let Dialogue { mut process, mut stdin, mut lines, _folder } = gridpool(args).talk();
     writeln!(stdin, "no program\n{}", json!({ "id": "t", "program": text })).expect("it reads");
     let is_of_template =
         |line: &std::io::Result<String>| line.as_ref().is_ok_and(|line| line.contains("t["));
@@ -225,7 +226,8 @@ fn flags_of_an_own_pool_do_not_go_with_the_place_of_another_and_win_over_its_var
 /// Sends a signal to a search that waits for its next line.
 fn ends_by(signal: Signal) {
     let args = ["search", "--programs", "-", "--tasks", &tasks(), "--devices", "cpu:1"];
-    let Dialogue { mut process, mut stdin, mut lines, .. } = gridpool(args).talk();
+    // With the folders that it has for its variables.
+    let Dialogue { mut process, mut stdin, mut lines, _folder } = gridpool(args).talk();
     let programs = b"no program\n{\"id\": \"turn\\n\\u001b\", \"program\": \"rot90\"}\n";
     stdin.write_all(programs).expect("it reads");
     // No name takes two lines.

@@ -92,7 +92,7 @@ impl Sent {
                 Ok(Sending::Sent(Self { work, answer }))
             }
             Err(error @ ClientError::Refused(Refusal::Busy(_))) => {
-                client.connection.wire.give_back_free();
+                client.connection.free_memory();
                 Ok(Sending::NoMemory(error))
             }
             Err(error) => Err(error),

@@ -64,7 +64,8 @@ impl<'t> Parser<'t> {
                 Token::Line | Token::End => break,
                 Token::Sign(sign) if depth == 0 && ends.contains(&sign) => break,
                 Token::Sign('(' | '[' | '{') => depth += 1,
-                Token::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
+                Token::Sign(')' | ']' | '}') if depth == 0 => break,
+                Token::Sign(')' | ']' | '}') => depth -= 1,
                 Token::Word(_)
                 | Token::Number(_)
                 | Token::Text

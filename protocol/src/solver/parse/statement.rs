@@ -69,6 +69,9 @@ impl<'t> Parser<'t> {
     ) -> Parsed<()> {
         let Form::Tuple(targets) = left.form else { return Err(self.unexpected(THE_END)) };
         let (of, place) = (&self.text[left.span.clone()], left.span);
+        if targets.is_empty() {
+            return Err(Mistake::new(place, "no name stands on the left of `=`").into());
+        }
         let mut names = Vec::new();
         for target in targets {
             let Form::Name(name) = target.form else {

@@ -104,8 +104,8 @@ pub enum LoadError {
     },
     /// `max_batch` asks for joined requests, and they cannot be joined.
     #[error(
-        "max_batch = {max_batch}: its requests cannot share runs: {reason}; write 1, which `max_batch_size: 0` of a \
-         config.pbtxt is, or leave it out"
+        "max_batch = {max_batch}: its requests cannot share runs: {reason}; set max_batch = 1 (in a \
+         config.pbtxt max_batch_size: 0), or leave it out"
     )]
     Rows {
         /// The requested value.
