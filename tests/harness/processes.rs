@@ -65,9 +65,11 @@ pub fn signal(pid: u32, signal: Signal) {
 /// Stops a process and waits until it stands still.
 pub fn stop(pid: u32) {
     signal(pid, Signal::SIGSTOP);
-    eventually("a process to stand still", || match state(pid) {
-        Some('T') => Ok(()),
-        other => Err(format!("{pid} is in state {other:?}")),
+    // The signal takes a moment to reach a thread that runs.
+    eventually("a process to stand still", || {
+        let states = thread_states(pid);
+        let stand = !states.is_empty() && states.iter().all(|&state| state == 'T');
+        if stand { Ok(()) } else { Err(format!("{pid} is in states {states:?}")) }
     });
 }
 
@@ -180,6 +182,13 @@ pub fn maps(pid: u32) -> String {
 
 fn state(pid: u32) -> Option<char> {
     stat(pid)?.first()?.chars().next()
+}
+
+/// The states of its threads that have not ended.
+fn thread_states(pid: u32) -> Vec<char> {
+    let threads = fs::read_dir(proc(pid, "task")).into_iter().flatten().flatten();
+    let own = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+    own.filter_map(state).filter(|state| !matches!(state, 'Z' | 'X')).collect()
 }
 
 /// The fields of `/proc/PID/stat` from the state on: the name before it may hold anything.

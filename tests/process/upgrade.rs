@@ -25,7 +25,7 @@ use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{answer, large_job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
-use crate::processes::{Process, all_gone, children, go_on, lives, signal};
+use crate::processes::{Process, all_gone, children, go_on, lives, signal, stop};
 use crate::wait::{eventually, eventually_so, within};
 
 /// The process that serves the socket.
@@ -166,7 +166,7 @@ fn an_old_pool_that_hangs_is_killed_and_its_jobs_run_in_the_new_one() {
     pool.configure("drain_timeout_s = 1");
     let old = [children(pool.supervisor.pid()), vec![pool.supervisor.pid()]].concat();
     let (job, held, successor) = replaced(&pool);
-    pool.signal(Signal::SIGSTOP);
+    stop(pool.supervisor.pid());
     go_on(held);
     serves(&pool.client());
     all_gone(&old);
@@ -196,7 +196,7 @@ fn a_drain_of_the_new_pool_leaves_no_old_one_that_hangs() {
     pool.configure("drain_timeout_s = 1\nkill_timeout_s = 2");
     let old = [children(pool.supervisor.pid()), vec![pool.supervisor.pid()]].concat();
     let (_job, _held, successor) = replaced(&pool);
-    pool.signal(Signal::SIGSTOP);
+    stop(pool.supervisor.pid());
     signal(successor, Signal::SIGTERM);
     all_gone(&[successor]);
     all_gone(&old);
@@ -356,7 +356,7 @@ fn sigusr2_upgrades_and_a_pool_that_ends_is_not_upgraded() {
     let second = serving(&pool);
     let client = pool.client();
     let held = pool.client().status().expect("a status").workers[0].pid;
-    crate::processes::stop(held);
+    stop(held);
     let job = submit(&client, small_job(1));
     eventually_so("the job to run", || client.status().expect("a status").counters.attempts > 0);
     signal(second, Signal::SIGTERM);

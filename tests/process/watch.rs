@@ -9,9 +9,9 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_tests::oracle::samples::random_grids;
 
 use crate::binaries;
+use crate::command::Dialogue;
 use crate::jobs::{PROGRAM, answer, job, submit};
 use crate::pool::cpu;
-use crate::processes::Process;
 use crate::wait::within;
 
 #[test]
@@ -27,11 +27,8 @@ fn a_job_is_followed_from_its_worker_through_a_lost_attempt_to_its_verdict() {
     let strikes = job(PROGRAM, &random_grids(1, 3)).with_key(key).with_chaos(chaos);
     let handle = submit(&pool.client(), strikes);
 
-    let mut command = Command::new(binaries::gridpool());
-    command.args(["watch", &key.to_string(), "--socket"]).arg(pool.socket()).stdout(Stdio::piped());
-    let mut watcher = command.spawn().expect("gridpool can be started");
-    let mut lines = BufReader::new(watcher.stdout.take().expect("a pipe")).lines();
-    let mut watcher = Process::new(watcher);
+    let talk = pool.cli(&["watch", &key.to_string()]).talk();
+    let Dialogue { process: mut watcher, stdin: _stdin, mut lines, _folder } = talk;
     let (first, rest) = within("a first line", move || (lines.next(), lines));
     let first = first.expect("a line").expect("text");
     assert!(first.contains(" runs on cpu") && first.ends_with(", 0 of 3 items done"), "{first}");

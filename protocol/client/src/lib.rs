@@ -245,10 +245,11 @@ impl Client {
         Ok(Handle::send(&self.connection, [job])?.remove(0))
     }
 
-    /// Sends a job as [`Client::send`] does if that takes no wait, and returns `None` if it may take one: the pool does
-    /// not read, or has lent too little shared memory yet, the client reconnects, or must ask for the size of the
-    /// outputs ([`Job::with_output_bytes`] sets it). Jobs over a [`LoadedBatch`] in shared memory are never sent so. For
-    /// a thread that must not wait, such as one of an async runtime: what it cannot send so, another thread sends.
+    /// Sends a job as [`Client::send`] does if that takes no wait, and returns `None` if it may take one: the pool
+    /// does not read, or has lent too little shared memory yet, the client reconnects, or must ask for the size of
+    /// the outputs ([`Job::with_output_bytes`] sets it). Jobs over a [`LoadedBatch`] in shared memory are never sent
+    /// so. For a thread that must not wait, such as one of an async runtime: what it cannot send so, another thread
+    /// sends.
     ///
     /// # Errors
     /// A [`ClientError`] of the connection.
@@ -328,12 +329,14 @@ impl Client {
     /// wait.
     fn lease(&self, layout: BatchLayout) -> Result<Arc<Lease>, ClientError> {
         let bytes = layout.bytes() as u64;
-        loop {
+        // Other threads of this client may free and take memory all the time.
+        for _ in 0..limits::CLIENT_ARENAS_MAX {
             match self.connection.lease(bytes) {
                 Err(ClientError::Refused(Refusal::Busy(_))) if self.connection.free_memory() => {}
                 leased => return leased,
             }
         }
+        self.connection.lease(bytes)
     }
 
     /// The number of arenas that the pool has made for this client so far. Free arenas are used again, so

@@ -71,6 +71,7 @@ impl Connection {
                     self.wire.give_back_free();
                     if !self.copy_untaken() {
                         self.pause_while(RETRY_EVERY, |_| true);
+                        self.send_refused_again()?;
                     }
                 }
                 buffers => return buffers,
@@ -78,10 +79,31 @@ impl Connection {
         }
     }
 
-    /// Frees memory of which the pool has too little: returns what nobody uses, or has a result leave it. Returns whether
-    /// there was any.
+    /// Frees memory of which the pool has too little: returns what nobody uses, or has a result leave it. Returns
+    /// whether there was any.
     pub(super) fn free_memory(&self) -> bool {
         self.wire.give_back_free() || self.copy_untaken()
+    }
+
+    /// Sends a job again that holds memory and that the pool has refused for the moment. If it was sent together with
+    /// one that waits for memory, nobody has its handle yet.
+    fn send_refused_again(&self) -> Result<(), ClientError> {
+        let refused = {
+            let state = self.lock();
+            let epoch = self.wire.epoch();
+            let waits = |own: &Pending| match &own.stage {
+                Stage::Refused(why) => own.may_try_again(why) && own.epoch == epoch,
+                Stage::Abandoned
+                | Stage::Accepted
+                | Stage::Bundled(_)
+                | Stage::Done(..)
+                | Stage::GivenBack(_)
+                | Stage::Lost
+                | Stage::Sent => false,
+            };
+            state.jobs.iter().find(|(_, own)| waits(own)).map(|(&key, _)| key)
+        };
+        refused.map_or(Ok(()), |key| self.send_again(key))
     }
 
     /// Copies a result out of its memory that nobody has taken yet. Returns whether there was one.
@@ -129,6 +151,31 @@ impl Pending {
     /// Whether it has a result of its own.
     fn is_ok(&self) -> bool {
         matches!(&self.stage, Stage::Done(Verdicted::Own(receipt, _)) if receipt.verdict == Verdict::Ok)
+    }
+
+    /// Gives up the memory that no worker uses any more and nobody reads, now that the pool has said its last word
+    /// about the job.
+    pub(super) fn spent(&mut self) -> impl Iterator<Item = Arc<Lease>> {
+        let (input, output) = match &self.stage {
+            Stage::Done(Verdicted::Own(receipt, _)) => {
+                let is_ok = receipt.verdict == Verdict::Ok;
+                if !is_ok {
+                    self.buffers.spoil(&self.job);
+                }
+                (true, !is_ok && receipt.items_done().is_empty())
+            }
+            Stage::Refused(_) => (true, true),
+            Stage::Abandoned
+            | Stage::Accepted
+            | Stage::Bundled(_)
+            | Stage::Done(Verdicted::Shared(..))
+            | Stage::GivenBack(_)
+            | Stage::Lost
+            | Stage::Sent => (false, false),
+        };
+        let input = if input { self.buffers.input.take() } else { None };
+        let output = if output { self.buffers.output.take() } else { None };
+        input.into_iter().chain(output)
     }
 
     /// Keeps its result as this copy of it, if it still lies there. Returns whether.

@@ -20,8 +20,8 @@ pub(crate) struct PackedBatch {
     lease: Mutex<Arc<Lease>>,
     /// Copied and checked once, when decoding a result needs them.
     tables: OnceLock<Result<Tables, BatchError>>,
-    /// What results have that still live.
-    for_results: Mutex<Option<Weak<dyn BatchSource>>>,
+    /// What results have that still live, and of which connection it is.
+    for_results: Mutex<Option<(u64, Weak<dyn BatchSource>)>>,
 }
 
 /// A batch whose memory results keep.
@@ -53,21 +53,24 @@ impl PackedBatch {
         *self.lease.lock() = lease;
     }
 
-    /// The batch, for decoding results: where it lies, or a copy if results keep much already. All results that live have
-    /// the same.
+    /// The batch, for decoding results: where it lies, or a copy if results keep much already. All results that live
+    /// have the same.
     pub(crate) fn for_results(self: &Arc<Self>) -> Arc<dyn BatchSource> {
+        let lease = self.lease();
+        let epoch = lease.memory().epoch;
         let mut known = self.for_results.lock();
-        if let Some(source) = known.as_ref().and_then(Weak::upgrade) {
+        let of_connection = known.as_ref().filter(|(of, _)| *of == epoch);
+        if let Some(source) = of_connection.and_then(|(_, source)| source.upgrade()) {
             return source;
         }
-        let source: Arc<dyn BatchSource> = if let Some(_counted) = self.lease().counted() {
+        let source: Arc<dyn BatchSource> = if let Some(_counted) = lease.counted() {
             Arc::new(KeptBatch { batch: Arc::clone(self), _counted })
         } else if let Some(copy) = self.copied() {
             Arc::new(copy)
         } else {
             Arc::<Self>::clone(self)
         };
-        *known = Some(Arc::downgrade(&source));
+        *known = Some((epoch, Arc::downgrade(&source)));
         source
     }
 

@@ -75,10 +75,10 @@ impl Connection {
             return state;
         }
         drop(state);
-        // Its memory may go back to the system, which takes time.
-        drop(spent);
         called.iter().for_each(|bed| bed.notify_one());
         wakers.into_iter().for_each(Waker::wake);
+        // Memory may go back to the system, which takes time.
+        drop(spent);
         self.lock()
     }
 

@@ -170,15 +170,9 @@ impl State {
                 self.set_stage(key, Stage::Refused(refusal));
             }
             ServerMessage::Done { key, receipt, output, replayed } => {
-                if let Some(pending) = self.jobs.get_mut(&key) {
-                    if replayed {
-                        // Its shards wrote to the memory of an earlier submission.
-                        pending.buffers.output = None;
-                    }
-                    if receipt.verdict == Verdict::Ok {
-                        // No worker reads it any more. Who waits for the answer may come late.
-                        self.spent.extend(pending.buffers.input.take());
-                    }
+                if replayed && let Some(pending) = self.jobs.get_mut(&key) {
+                    // Its shards wrote to the memory of an earlier submission.
+                    pending.buffers.output = None;
                 }
                 let is_given_back = |pending: &Pending| pending.is_given_back(&receipt, replayed);
                 let stage = match self.reconnects && self.jobs.get(&key).is_some_and(is_given_back)
@@ -228,6 +222,8 @@ impl State {
         }
         self.call(key);
         if !is_passing && let Some(pending) = self.jobs.get_mut(&key) {
+            // Who waits for the answer may come late.
+            self.spent.extend(pending.spent());
             self.wakers.extend(pending.waker.take());
         }
     }

@@ -70,6 +70,7 @@ impl Watch {
             let handled = received.and_then(|received| state.on_messages(&mut reader, received));
             state.put_back(reader);
             if handled.is_err() {
+                drop(self.connection.tell(state));
                 // The next who reads finds that, and reconnects.
                 self.connection.wire.hang_up();
                 return Poll::Ready(Err(ClientError::Lost));

@@ -138,23 +138,14 @@ impl Wire {
     /// Sends a message. If that fails, hangs up, so that the reading thread reconnects. Does nothing without
     /// a connection: a reconnect sends what matters.
     pub(super) fn send_or_hang_up(&self, message: &ClientMessage) {
-        self.send_frames_or_hang_up(link::encode(message));
+        self.inner.lock().send_frames_or_hang_up(link::encode(message));
     }
 
     /// Sends messages together, as [`Self::send_or_hang_up`] sends one.
     pub(super) fn send_all_or_hang_up(&self, mut messages: impl Iterator<Item = ClientMessage>) {
         let mut frames = Vec::new();
         let encoded = messages.try_for_each(|message| link::append(&message, &mut frames));
-        self.send_frames_or_hang_up(encoded.map(|()| frames));
-    }
-
-    fn send_frames_or_hang_up(&self, frames: Result<Vec<u8>, ClientError>) {
-        let inner = self.inner.lock();
-        let Some(socket) = &inner.socket else { return };
-        if frames.and_then(|frames| link::send_frame(socket, &frames)).is_err() {
-            // An error means that the other end has hung up already.
-            drop(socket.shutdown(Shutdown::Both));
-        }
+        self.inner.lock().send_frames_or_hang_up(encoded.map(|()| frames));
     }
 
     /// Lends an arena that the pool has made on the connection `epoch`.
@@ -189,10 +180,17 @@ impl Wire {
     /// Returns all free arenas to the pool. Returns whether there were any.
     pub(super) fn give_back_free(&self) -> bool {
         let free = std::mem::take(&mut self.inner.lock().free);
-        for memory in &free {
-            self.send_or_hang_up(&ClientMessage::DropArena { arena: memory.id });
-        }
+        free.iter().for_each(|memory| self.drop_arena(memory));
         !free.is_empty()
+    }
+
+    /// Has the pool forget an arena, unless it has forgotten it with its connection: its number may be another's now.
+    fn drop_arena(&self, memory: &Memory) {
+        let frame = link::encode(&ClientMessage::DropArena { arena: memory.id });
+        let inner = self.inner.lock();
+        if memory.epoch == inner.epoch {
+            inner.send_frames_or_hang_up(frame);
+        }
     }
 
     /// Whether a result may keep this memory, which counts then until it is dropped. The arenas of a connection that
@@ -235,7 +233,17 @@ impl Wire {
         };
         drop(inner);
         if let Some(memory) = gone {
-            self.send_or_hang_up(&ClientMessage::DropArena { arena: memory.id });
+            self.drop_arena(&memory);
+        }
+    }
+}
+
+impl Inner {
+    fn send_frames_or_hang_up(&self, frames: Result<Vec<u8>, ClientError>) {
+        let Some(socket) = &self.socket else { return };
+        if frames.and_then(|frames| link::send_frame(socket, &frames)).is_err() {
+            // An error means that the other end has hung up already.
+            drop(socket.shutdown(Shutdown::Both));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::builtin::Builtin;
 use super::ir::{NodeId, Scope};
 use super::opcode::Primitive;
-use super::syntax::{Definition, Expression, Statement};
+use super::syntax::{Definition, Expression, Statement, is_hidden};
 
 /// What a name stands for while a solver is compiled.
 #[derive(Clone, Debug)]
@@ -61,8 +61,9 @@ impl<'t> Names<'t> {
         }
     }
 
+    /// Those that can be written.
     pub(super) fn all(&self) -> impl Iterator<Item = &'t str> {
-        self.known.iter().map(|(name, _)| *name)
+        self.known.iter().map(|(name, _)| *name).filter(|name| !is_hidden(name))
     }
 }
 

@@ -146,14 +146,9 @@ impl<'t> Elaborator<'t> {
             let mut uses_grid = false;
             statement.value.names(&mut |name| uses_grid |= name == "I");
             let made = if uses_grid {
-                let what = if statement.is_hidden() {
-                    "this line".to_owned()
-                } else {
-                    format!("`{name}`")
-                };
+                let what = statement.words();
                 let message = format!("{what} stands outside of functions: it may not use I");
-                let help =
-                    "move the line into the function that needs it, or below the last function";
+                let help = "move it into the function that needs it, or below the last function";
                 let mistake = Mistake::new(statement.span.clone(), message).with_help(help);
                 Err(Halt::Mistake(Box::new(mistake)))
             } else {

@@ -209,10 +209,16 @@ impl<'t> Parser<'t> {
         let stays =
             |mistake: &Mistake| mistake.span.start >= end || mistake.message == UNCLOSED_STRING;
         mistakes.extend(own.into_iter().filter(stays));
-        if self.second.token == Token::End && self.lexer.depth > 0 {
-            let opens =
-                Mistake::new(start..start, "a bracket that this line opens is never closed");
-            self.lexer.mistakes.push(opens);
+        self.closes_brackets_since(start);
+    }
+
+    /// Says so if the line that begins there, and is behind us, has left a bracket open.
+    fn closes_brackets_since(&mut self, start: usize) {
+        // Such a line ends with the text or before a `def`, and not with a line feed.
+        let (end, is_cut) = (self.here().start, self.here().is_empty());
+        if is_cut && (end < self.text.len() || self.lexer.depth > 0) {
+            let message = "a bracket that this line opens is never closed";
+            self.lexer.mistakes.push(Mistake::new(start..start, message));
         }
     }
 
@@ -250,6 +256,7 @@ impl<'t> Parser<'t> {
                 }
                 "from" | "import" => {
                     self.skip_line();
+                    self.closes_brackets_since(start);
                     return Ok(());
                 }
                 word if BLOCKS.contains(&word) => {

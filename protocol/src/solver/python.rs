@@ -288,6 +288,12 @@ mod tests {
                 "a bracket that this line opens is never closed",
             ),
             (
+                "def f(I):\n    return I\nif __name__ == '__main__':\n    main(\nO = I\ndef g(I):\n    return I",
+                "a bracket that this line opens is never closed",
+            ),
+            ("from dsl import (a,\nO = I", "a bracket that this line opens is never closed"),
+            ("rotated_a, b = rot90(I), I\nO = rotated", "close to it: rotated_a"),
+            (
                 "def f(I):\n    return I\nif __name__ == '__main__':\n    '''\ndef g(I):\n    return I",
                 "this string is never closed",
             ),
@@ -302,6 +308,7 @@ mod tests {
             let mistakes = Solver::compile(text, Ties::Cpython).unwrap_err();
             let said = mistakes.to_string();
             assert!(said.contains(want), "{text}\nsays\n{said}\nnot\n{want}");
+            assert!(!said.contains("rotated_a, "), "nobody can write that name: {said}");
             assert_eq!(mistakes.all().len(), 1, "{said}");
         }
     }

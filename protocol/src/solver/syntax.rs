@@ -52,10 +52,22 @@ pub(super) struct Statement<'t> {
     pub(super) span: Range<usize>,
 }
 
+/// Whether a name is the text of several, as the value of `a, b = …` has: nobody can write that.
+pub(super) fn is_hidden(name: &str) -> bool {
+    name.contains(',')
+}
+
 impl Statement<'_> {
-    /// Whether its name is the text of several, as the value of `a, b = …` has: nobody can write that.
+    /// How a mistake calls it.
+    pub(super) fn words(&self) -> String {
+        match self.name {
+            Some(name) if !is_hidden(name) => format!("`{name}`"),
+            Some(_) | None => "this line".to_owned(),
+        }
+    }
+
     pub(super) fn is_hidden(&self) -> bool {
-        self.name.is_some_and(|name| name.contains(','))
+        self.name.is_some_and(is_hidden)
     }
 
     /// The mistake of a value in a body that goes on behind it: it would be the result, and in Python it is nothing.
