@@ -75,7 +75,7 @@ fn models_of_text_are_not_joined_and_need_their_ops_allowed_on_a_gpu() {
     let joined = ModelOptions { max_batch: Some(4), ..on_cpu(&["Identity"]) };
     let error = engine.load("strings", &model("strings"), &joined).unwrap_err();
     assert!(matches!(error, LoadError::Rows { .. }), "{error}");
-    assert!(error.to_string().contains("or one is BYTES; write 1"), "{error}");
+    assert!(error.to_string().contains("or one is BYTES; set max_batch = 1"), "{error}");
     if device() == DeviceKind::Gpu {
         let error = engine.load("strings", &model("strings"), &on_cpu(&[])).unwrap_err();
         assert!(matches!(error, LoadError::Placement(_)), "{error}");
