@@ -170,10 +170,18 @@ fn an_old_pool_that_hangs_is_killed_and_its_jobs_run_in_the_new_one() {
     go_on(held);
     serves(&pool.client());
     all_gone(&old);
-    assert!(pool.log().contains("the pool before this one does not end"), "{}", pool.log());
+    logged(&pool, "the pool before this one does not end");
     assert_eq!(answer(job).verdict(), Verdict::Ok);
     let next = upgraded(&pool);
     assert_ne!(next, successor);
+}
+
+/// Waits until the log says so: another thread of the pool writes it.
+fn logged(pool: &Pool, words: &str) {
+    eventually(words, || {
+        let log = pool.log();
+        if log.contains(words) { Ok(()) } else { Err(log) }
+    });
 }
 
 /// A pool that has a job to finish, which its worker does not: the job, the worker, and the pool that takes its place,
@@ -200,7 +208,7 @@ fn a_drain_of_the_new_pool_leaves_no_old_one_that_hangs() {
     signal(successor, Signal::SIGTERM);
     all_gone(&[successor]);
     all_gone(&old);
-    assert!(pool.log().contains("and this pool has drained: it is killed"), "{}", pool.log());
+    logged(&pool, "and this pool has drained: it is killed");
 }
 
 #[test]
