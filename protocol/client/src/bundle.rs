@@ -241,8 +241,7 @@ impl State {
                 Err(_) => Stage::Lost,
             };
             // A future that sends it again keeps its waker.
-            let is_over = !matches!(&part.stage, Stage::Refused(why) if part.may_try_again(why));
-            if is_over {
+            if !part.is_refused_for_now() {
                 self.wakers.extend(part.waker.take());
             } else if part.waits_to_be_sent_alone() {
                 self.held.give_back(clock::now(), &lane, own);

@@ -85,10 +85,8 @@ impl State {
             && let Some(key) = self.held.pop_due()
         {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };
-            let is_wanted =
-                matches!(&pending.stage, Stage::Refused(why) if pending.may_try_again(why));
             // Memory of a lost connection is replaced by who waits for the job.
-            if is_wanted && pending.buffers.are_of(epoch) {
+            if pending.is_refused_for_now() && pending.buffers.are_of(epoch) {
                 (pending.stage, pending.epoch) = (Stage::Sent, epoch);
                 self.unread_bytes += pending.job.message_bytes();
                 keys.push(key);

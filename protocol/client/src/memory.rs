@@ -91,16 +91,7 @@ impl Connection {
         let refused = {
             let state = self.lock();
             let epoch = self.wire.epoch();
-            let waits = |own: &Pending| match &own.stage {
-                Stage::Refused(why) => own.may_try_again(why) && own.epoch == epoch,
-                Stage::Abandoned
-                | Stage::Accepted
-                | Stage::Bundled(_)
-                | Stage::Done(..)
-                | Stage::GivenBack(_)
-                | Stage::Lost
-                | Stage::Sent => false,
-            };
+            let waits = |own: &Pending| own.is_refused_for_now() && own.epoch == epoch;
             state.jobs.iter().find(|(_, own)| waits(own)).map(|(&key, _)| key)
         };
         refused.map_or(Ok(()), |key| self.send_again(key))

@@ -52,7 +52,7 @@ pub(super) struct State {
     pub(super) watcher: Option<Waker>,
     /// Wakers of futures whose jobs have changed. Call them after the lock is released.
     pub(super) wakers: Vec<Waker>,
-    /// Inputs of jobs that have ended, to be dropped without the lock.
+    /// Memory that jobs have done with, to be dropped without the lock.
     pub(super) spent: Vec<Arc<Lease>>,
     next_request: u64,
     /// Bytes of jobs that were sent since the pool was seen to take more.
@@ -402,6 +402,11 @@ impl Pending {
         let left = clock::until(self.deadline);
         let is_wanted = self.job.options.wait_if_busy && !self.is_cancelled;
         is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
+    }
+
+    /// Whether the pool has refused it, and it is to be submitted again.
+    pub(super) fn is_refused_for_now(&self) -> bool {
+        matches!(&self.stage, Stage::Refused(why) if self.may_try_again(why))
     }
 
     /// Whether the pool has refused it, and it is still wanted.
