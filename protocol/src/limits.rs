@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 41;
+pub const PROTOCOL_VERSION: u32 = 42;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -87,15 +87,13 @@ pub const SEARCH_EVALUATIONS_MAX: u64 = 1 << 26;
 /// Deepest nesting of arguments in a program.
 pub const PROGRAM_DEPTH_MAX: usize = 8;
 
-/// Largest payload, in or out, that travels in a message, bytes. A larger one needs an arena.
-pub const INLINE_BYTES_MAX: usize = 16 * 1024;
+/// Largest payload, in or out, that travels in a message, bytes. A larger one needs an arena. A worker's channel holds
+/// many at a time.
+pub const INLINE_BYTES_MAX: usize = 4 * 1024;
 /// Largest body of one frame on a socket, and of one message between supervisor and worker.
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
 /// File descriptors that one frame may carry.
 pub const FRAME_FDS_MAX: usize = 1;
-
-/// Largest payload of a model's request in a message, bytes. A worker's channel holds many of them at a time.
-pub const INFER_INLINE_BYTES_MAX: usize = 4 * 1024;
 
 /// Most attempts that join one launch.
 pub const JOIN_MAX: usize = 64;

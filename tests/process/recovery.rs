@@ -166,8 +166,10 @@ fn a_job_that_kills_two_workers_is_poison_and_the_pool_goes_on() {
 
 #[test]
 fn a_worker_that_stops_answering_is_killed_and_its_job_runs_elsewhere() {
-    let limits = "heartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2000";
-    let pool = cpu(2).only_limits(limits).start();
+    // The job is not cut into shards: one worker runs all of it.
+    let whole = format!("shard_cost_min = {}", 1_u64 << 40);
+    let limits = format!("heartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2000\n{whole}");
+    let pool = cpu(2).only_limits(&limits).start();
     // Stopped only when it runs something: an idle one would be passed over as suspect.
     let (text, grids) = heavy_work();
     let handle = submit(&pool.client(), job(&text, &grids));

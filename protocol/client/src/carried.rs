@@ -112,10 +112,6 @@ impl Runnable for Carried {
         self.packing
     }
 
-    fn inline_bytes_max(&self) -> usize {
-        self.work.inline_bytes_max()
-    }
-
     fn input_bytes(&self) -> usize {
         match &self.input {
             PackedInput::Loaded(batch) => batch.bytes(),

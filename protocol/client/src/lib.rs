@@ -293,14 +293,14 @@ impl Client {
         self.send(job)?.wait()
     }
 
-    /// Packs a batch for any number of jobs ([`Job::over`]), into shared memory if it does not fit a message.
+    /// Packs a batch for any number of jobs ([`Job::over`]), into shared memory if it is not small.
     ///
     /// # Errors
     /// [`ClientError::Batch`] if it is empty; [`ClientError::Refused`] if the pool has too little shared
     /// memory.
     pub fn load(&self, batch: &GridBatch) -> Result<LoadedBatch, ClientError> {
         let layout = batch.layout()?;
-        if layout.bytes() <= limits::INLINE_BYTES_MAX {
+        if layout.bytes() <= loaded::PRIVATE_BYTES_MAX {
             return Ok(LoadedBatch { source: Source::Private(Arc::new(batch.clone())), layout });
         }
         let lease = self.lease(layout)?;

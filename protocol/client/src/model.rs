@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use gridpool_protocol::limits::INFER_INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Refusal, Work};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::shared::SharedSlice;
@@ -60,10 +59,6 @@ impl Runnable for OverTensors {
 
     fn packing(&self) -> Packing {
         Packing::Tensors
-    }
-
-    fn inline_bytes_max(&self) -> usize {
-        INFER_INLINE_BYTES_MAX
     }
 
     fn input_bytes(&self) -> usize {

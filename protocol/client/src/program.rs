@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use gridpool_protocol::batch::{BatchError, BatchLayout, GridBatch};
 use gridpool_protocol::chaos::Chaos;
-use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Work};
 use gridpool_protocol::output::{Bytes, OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
@@ -99,10 +98,6 @@ impl Runnable for OverGrids {
     fn packing(&self) -> Packing {
         let count = |n| u32::try_from(n).expect("a layout counts in 32 bits");
         Packing::Grids { items: count(self.layout.items()), cells: count(self.layout.cell_count()) }
-    }
-
-    fn inline_bytes_max(&self) -> usize {
-        INLINE_BYTES_MAX
     }
 
     fn input_bytes(&self) -> usize {

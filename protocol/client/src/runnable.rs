@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{
     self, Destination, Input, Packing, Payload, Priority, Submission, Work,
 };
@@ -29,9 +30,6 @@ pub(super) trait Runnable: Debug + Send + Sync {
 
     /// How the input is packed.
     fn packing(&self) -> Packing;
-
-    /// The largest input, and the largest result, that travel in a message, bytes.
-    fn inline_bytes_max(&self) -> usize;
 
     /// The size of the packed input, bytes.
     fn input_bytes(&self) -> usize;
@@ -147,13 +145,12 @@ impl AnyJob {
 
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.
     pub(super) fn shares_input(&self) -> bool {
-        self.runnable.loaded().is_some()
-            || self.runnable.input_bytes() > self.runnable.inline_bytes_max()
+        self.runnable.loaded().is_some() || self.runnable.input_bytes() > INLINE_BYTES_MAX
     }
 
     /// Whether the result goes to shared memory: it may be too large for a message.
     pub(super) fn shares_output(&self) -> bool {
-        self.output_bytes > self.runnable.inline_bytes_max() as u64
+        self.output_bytes > INLINE_BYTES_MAX as u64
     }
 }
 

@@ -22,7 +22,7 @@ use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::ArenaId;
-use gridpool_protocol::limits::{INFER_INLINE_BYTES_MAX, PROTOCOL_VERSION};
+use gridpool_protocol::limits::{INLINE_BYTES_MAX, PROTOCOL_VERSION};
 use gridpool_protocol::message::{
     ClientMessage, Destination, DeviceModel, Inline, Input, Limit, Reply, ServerMessage,
     Submission, Work,
@@ -36,7 +36,7 @@ use gridpool_protocol::tensor::{
 /// How long the script waits for the client's next message.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a tensor that goes into an arena.
-const LARGE: usize = 3 * INFER_INLINE_BYTES_MAX;
+const LARGE: usize = 3 * INLINE_BYTES_MAX;
 
 /// The supervisor's end of one connection.
 struct Server {
@@ -225,7 +225,7 @@ fn a_small_request_and_its_outputs_travel_in_the_messages() {
         server.answer(&asked, &packed("y", 7));
     };
     against(script, |client| {
-        let asked = request(10, INFER_INLINE_BYTES_MAX)
+        let asked = request(10, INLINE_BYTES_MAX)
             .with_priority(Priority::High)
             .at_most_once()
             .with_deadline(Duration::from_secs(5));

@@ -34,6 +34,27 @@ pub fn spinners_max() -> usize {
     thread::available_parallelism().map_or(1, usize::from) / CORES_PER_SPINNER
 }
 
+/// Polls for at most `limit` until something is there, and returns whether it is. Where a process has two permits, this
+/// takes none: for the one thread of a supervisor through which all jobs pass while there are many. Where it has
+/// fewer, it looks once.
+pub fn poll(limit: Duration, is_there: impl FnMut() -> bool) -> bool {
+    let limit = if PERMITS.max < 2 { Duration::ZERO } else { limit.min(SPIN_MAX) };
+    poll_for(limit, is_there)
+}
+
+fn poll_for(limit: Duration, mut is_there: impl FnMut() -> bool) -> bool {
+    let began = clock::now();
+    loop {
+        if is_there() {
+            return true;
+        }
+        if began.elapsed() >= limit {
+            return false;
+        }
+        hint::spin_loop();
+    }
+}
+
 /// How to receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -203,6 +224,18 @@ pub(crate) mod tests {
         let mut without_permits = SpinWait { permits: &NONE, ..eager() };
         assert_eq!(asked(&mut off), [Ask::Sleeping]);
         assert_eq!(asked(&mut without_permits), [Ask::Sleeping]);
+    }
+
+    #[test]
+    fn a_thread_without_a_permit_polls_until_something_is_there_or_its_limit() {
+        let mut polls = 0;
+        assert!(poll_for(Duration::MAX, || {
+            polls += 1;
+            polls == 3
+        }));
+        assert_eq!(polls, 3);
+        assert!(!poll_for(Duration::from_nanos(1), || false));
+        assert!(poll_for(Duration::ZERO, || true), "it looks once");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::chaos::Chaos;
 use crate::codec;
 use crate::ids::{ArenaId, JobKey, Role};
-use crate::limits::{DEADLINE_MAX, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
+use crate::limits::DEADLINE_MAX;
 use crate::named::named;
 use crate::principal::Principal;
 use crate::program::Ties;
@@ -59,15 +59,6 @@ impl Work {
             Self::Model { name } => name,
             Self::Program { text, .. } => text,
             Self::Search { .. } => "search",
-        }
-    }
-
-    /// The largest input, and the largest result, that travel in a message, bytes.
-    #[must_use]
-    pub fn inline_bytes_max(&self) -> usize {
-        match self {
-            Self::Model { .. } => INFER_INLINE_BYTES_MAX,
-            Self::Program { .. } | Self::Search { .. } => INLINE_BYTES_MAX,
         }
     }
 }

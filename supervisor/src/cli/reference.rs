@@ -198,10 +198,6 @@ fn the_generated_limits_match_the_code() {
         ("payload in a message; a larger one goes through shared memory", {
             bytes(wire::INLINE_BYTES_MAX as u64)
         }),
-        (
-            "payload of a model's inputs or outputs in a message",
-            bytes(wire::INFER_INLINE_BYTES_MAX as u64),
-        ),
         ("one arena of shared memory", bytes(wire::ARENA_BYTES_MAX)),
         ("one message", bytes(wire::FRAME_BYTES_MAX as u64)),
         ("jobs that join one dispatch", wire::JOIN_MAX.to_string()),

@@ -2,17 +2,20 @@
 //!
 //! A thread that has some leaves them here, and does not wait for the core's lock. If no thread handles what lies here,
 //! it does so itself; otherwise it goes on reading. So a job that comes alone is handled by its own thread, and under
-//! load one thread after another handles what all have left, with the core's data in its processor's cache. A thread
-//! that has done so for long leaves the rest to a thread that does nothing else: its peer waits for it.
+//! load one thread handles what all have left, with the core's data in its processor's cache. A thread that has done so
+//! for long leaves the rest to a thread that does nothing else: its peer waits for it. That one stays awake while it has
+//! soon something to do again ([`spin::poll`]).
 //!
 //! Who takes the core's lock for something else first handles what lies here ([`Shared::lock`]), so what a thread does
 //! next comes after what it has left here.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use gridpool_ipc::mutex::Mutex;
+use gridpool_ipc::spin;
 use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
 use gridpool_protocol::message::{Answers, AttemptAnswer, AttemptError, Inline, JoinedAnswer};
 use gridpool_protocol::receipt::RunReport;
@@ -71,6 +74,8 @@ pub(super) enum Batch {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     state: Mutex<State>,
+    /// Something lies here, as far as a thread that polls can tell.
+    has_some: AtomicBool,
     /// Signalled when the own thread has something to do.
     called: Condvar,
     /// There is a denylist: submissions that look like a job on it are hashed, and are not left here.
@@ -96,12 +101,15 @@ impl Inbox {
             return Err(batch);
         }
         state.batches.push(batch);
+        self.has_some.store(true, Ordering::Relaxed);
         Ok(!std::mem::replace(&mut state.is_served, true))
     }
 
     /// What lies here. Only with the core's lock: otherwise others could get ahead of it.
     fn take(&self, _core: &mut Core) -> Vec<Batch> {
-        std::mem::take(&mut self.state.lock().batches)
+        let mut state = self.state.lock();
+        self.has_some.store(false, Ordering::Relaxed);
+        std::mem::take(&mut state.batches)
     }
 
     /// Whether the thread that serves the inbox is done.
@@ -109,6 +117,11 @@ impl Inbox {
         let mut state = self.state.lock();
         state.is_served = !state.batches.is_empty();
         !state.is_served
+    }
+
+    /// Whether something lies here within that time, if the host has the cores to wait for it.
+    fn has_soon(&self, spin: Duration) -> bool {
+        spin::poll(spin, || self.has_some.load(Ordering::Relaxed))
     }
 
     /// Leaves the rest to the own thread.
@@ -147,8 +160,15 @@ impl Shared {
     pub(super) fn hand_in(&self, batch: Batch) {
         match self.inbox.leave(batch) {
             Ok(false) => {}
-            Ok(true) if (0..ROUNDS_MAX).any(|_| self.serve_inbox()) => {}
-            Ok(true) => self.inbox.call(),
+            Ok(true) => {
+                let is_done = |_| {
+                    self.serve_inbox();
+                    self.inbox.is_done()
+                };
+                if !(0..ROUNDS_MAX).any(is_done) {
+                    self.inbox.call();
+                }
+            }
             Err(batch) => {
                 let mut core = self.lock();
                 core.take_in(self, [batch]);
@@ -157,12 +177,11 @@ impl Shared {
         }
     }
 
-    /// Handles what lies in the inbox. Returns whether it is empty then, and nobody serves it.
-    fn serve_inbox(&self) -> bool {
+    /// Handles what lies in the inbox.
+    fn serve_inbox(&self) {
         let mut core = self.core.lock();
         core.empty_inbox(self);
         core.take_told().send_after(core, self);
-        self.inbox.is_done()
     }
 }
 
@@ -270,7 +289,12 @@ impl Together {
 /// The body of the inbox's own thread. It ends with the pool.
 pub(super) fn serve(shared: &Shared) {
     while shared.inbox.wait() {
-        while !shared.serve_inbox() {}
+        loop {
+            shared.serve_inbox();
+            if !shared.inbox.has_soon(shared.spin) && shared.inbox.is_done() {
+                break;
+            }
+        }
     }
 }
 
@@ -278,7 +302,6 @@ pub(super) fn serve(shared: &Shared) {
 mod tests {
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
 
     use gridpool_ipc::clock;
     use gridpool_protocol::ids::{DeviceId, DeviceKind, Group, JobId};

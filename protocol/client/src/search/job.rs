@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Work};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::ItemRange;
@@ -118,10 +117,6 @@ impl Runnable for OverPairs {
 
     fn packing(&self) -> Packing {
         Packing::Search(self.programs.size(self.pairs.layout))
-    }
-
-    fn inline_bytes_max(&self) -> usize {
-        INLINE_BYTES_MAX
     }
 
     fn input_bytes(&self) -> usize {

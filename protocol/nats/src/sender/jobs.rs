@@ -10,6 +10,7 @@ use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{ContentHash, JobKey};
+use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{
     Destination, Inline, Input, Limit, Packing, Refusal, ServerMessage, Submission,
 };
@@ -101,13 +102,13 @@ struct Names {
 impl Sending {
     /// The most bytes that its result may have.
     pub(super) fn output_bytes_max(&self) -> u64 {
-        let Submission { work, payload, .. } = &self.submission;
+        let payload = &self.submission.payload;
         match (payload.output, payload.packing) {
             (Destination::Arena(slice), _) => slice.bytes,
             (
                 Destination::Inline,
                 Packing::Grids { .. } | Packing::Search(_) | Packing::Tensors,
-            ) => work.inline_bytes_max() as u64,
+            ) => INLINE_BYTES_MAX as u64,
         }
     }
 }

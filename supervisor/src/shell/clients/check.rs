@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use gridpool_core::event::{self, JobRequest, Size};
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::ids::{ArenaId, ClientId, JobId};
-use gridpool_protocol::limits::BUNDLE_JOBS_MAX;
+use gridpool_protocol::limits::{BUNDLE_JOBS_MAX, INLINE_BYTES_MAX};
 use gridpool_protocol::message::{
     Destination, Inline, Input, Packing, Payload, Slice, Submission, Terms, Work,
 };
@@ -171,7 +171,7 @@ impl Connection {
                 return Err("a model runs over tensors, not over grids".to_owned());
             }
         };
-        let claimed = self.claim(payload, work.inline_bytes_max(), known.bytes)?;
+        let claimed = self.claim(payload, known.bytes)?;
         let Claimed { arenas, inline_bytes, arena_bytes } = claimed;
         let bytes = arena_bytes.saturating_add(inline_bytes);
         Ok(Checked {
@@ -201,23 +201,17 @@ impl Connection {
         Arc::clone(&self.label)
     }
 
-    /// Claims the input and the place of the result, where at most `inline_max` bytes each travel
-    /// inline.
-    fn claim(
-        &self,
-        payload: &Payload,
-        inline_max: usize,
-        bytes: Option<(u64, u64)>,
-    ) -> Result<Claimed, String> {
+    /// Claims the input and the place of the result.
+    fn claim(&self, payload: &Payload, bytes: Option<(u64, u64)>) -> Result<Claimed, String> {
         let mut claimed = Claimed::default();
         let (input_bytes, output_bytes) = bytes.unzip();
         match &payload.input {
             Input::Inline(Inline(own)) => {
                 let (got, want) = (own.len(), input_bytes.unwrap_or(own.len() as u64));
-                if got as u64 != want || got > inline_max {
+                if got as u64 != want || got > INLINE_BYTES_MAX {
                     return Err(format!(
-                        "an inline input of {got} bytes; it takes {want}, and at most {inline_max} may \
-                         travel inline"
+                        "an inline input of {got} bytes; it takes {want}, and at most \
+                         {INLINE_BYTES_MAX} may travel inline"
                     ));
                 }
                 claimed.inline_bytes += want;
@@ -227,10 +221,10 @@ impl Connection {
         match &payload.output {
             Destination::Inline => {
                 // How much a model gives is not known: at most that much.
-                let bytes = output_bytes.unwrap_or(inline_max as u64);
-                if bytes > inline_max as u64 {
+                let bytes = output_bytes.unwrap_or(INLINE_BYTES_MAX as u64);
+                if bytes > INLINE_BYTES_MAX as u64 {
                     return Err(format!(
-                        "a result of {bytes} bytes cannot travel inline; at most {inline_max} may"
+                        "a result of {bytes} bytes cannot travel inline; at most {INLINE_BYTES_MAX} may"
                     ));
                 }
                 claimed.inline_bytes += bytes;

@@ -7,7 +7,7 @@ use gridpool_infer::{Answer, InferError, Placed, RequestError, RunError, Runtime
 use gridpool_ipc::channel::Replies;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{AttemptId, DeviceKind};
-use gridpool_protocol::limits::INFER_INLINE_BYTES_MAX;
+use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{AttemptAnswer, AttemptError, FromWorker, Inline};
 use gridpool_protocol::receipt::{KernelUse, RunReport};
 
@@ -62,11 +62,11 @@ fn ends_worker(fault: &RuntimeFault, kind: DeviceKind) -> Option<Fault> {
 fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptError> {
     let Answer { outputs, rows, report } = answer;
     let output = match outputs {
-        Placed::Inline(bytes) if bytes.len() > INFER_INLINE_BYTES_MAX => {
+        Placed::Inline(bytes) if bytes.len() > INLINE_BYTES_MAX => {
             let got = bytes.len();
             return Err(AttemptError::Refused(format!(
                 "the outputs do not fit: they take {got} bytes, and at most \
-                 {INFER_INLINE_BYTES_MAX} travel inline"
+                 {INLINE_BYTES_MAX} travel inline"
             )));
         }
         Placed::Inline(bytes) => Some(Inline(bytes)),
