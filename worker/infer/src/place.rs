@@ -1,13 +1,15 @@
 //! Where a request's tensors lie, in and out: inline, or in an arena that stays mapped meanwhile.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use gridpool_device::cuda::LockedArena;
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_protocol::tensor::{Packed, TensorError, TensorLayout};
 
-/// A packed set of input tensors. A client may change its arena at any time, so the set is copied once and
-/// only the copy is read.
+/// A packed set of input tensors. A client may change its arena at any time, so the set is copied once, by the host or
+/// by the device, and only the copy is read.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// In a message.
@@ -20,8 +22,24 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct ArenaPart {
     map: Arc<ArenaMap>,
+    locked: Option<Arc<LockedArena>>,
     offset: u64,
     bytes: u64,
+}
+
+/// A range of an arena whose pages are locked. It lies within the arena.
+#[derive(Clone, Debug)]
+pub(crate) struct LockedRange {
+    arena: Arc<LockedArena>,
+    offset: u64,
+    bytes: usize,
+}
+
+impl LockedRange {
+    pub(crate) fn slice(&self) -> SharedSlice<'_> {
+        let part = self.arena.map().all().part(self.offset, self.bytes as u64);
+        part.expect("it lies within the arena")
+    }
 }
 
 impl ArenaPart {
@@ -29,7 +47,20 @@ impl ArenaPart {
     #[must_use]
     pub fn new(map: Arc<ArenaMap>, offset: u64, bytes: u64) -> Option<Self> {
         map.all().part(offset, bytes)?;
-        Some(Self { map, offset, bytes })
+        Some(Self { map, locked: None, offset, bytes })
+    }
+
+    /// The same range, which the device may copy by itself if the pages of its arena are locked.
+    #[must_use]
+    pub fn locked(self, locked: Option<Arc<LockedArena>>) -> Self {
+        let is_same = |locked: &Arc<LockedArena>| std::ptr::eq(locked.map(), &*self.map);
+        Self { locked: locked.filter(is_same), ..self }
+    }
+
+    /// Its arena.
+    #[must_use]
+    pub fn map(&self) -> &Arc<ArenaMap> {
+        &self.map
     }
 
     fn slice(&self) -> SharedSlice<'_> {
@@ -43,6 +74,13 @@ impl Source {
             Self::Inline(bytes) => Packed::read(bytes).map(Packed::into_layout),
             Self::Arena(part) => TensorLayout::read(&part.slice()),
         }
+    }
+
+    /// A range of it that the device may copy by itself. The caller has checked the range against the layout.
+    pub(super) fn locked(&self, range: &Range<usize>) -> Option<LockedRange> {
+        let Self::Arena(part) = self else { return None };
+        let arena = Arc::clone(part.locked.as_ref()?);
+        Some(LockedRange { arena, offset: part.offset + range.start as u64, bytes: range.len() })
     }
 
     /// Copies `into.len()` bytes from `offset`. The caller has checked the range against the layout.

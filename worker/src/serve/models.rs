@@ -11,6 +11,7 @@ mod answer;
 mod commands;
 mod in_flight;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,7 +21,9 @@ use gridpool_device::cpu::CpuDevice;
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::Device;
 use gridpool_device::fault::Fault;
-use gridpool_infer::{ArenaPart, Destination, Engine, Places, Progress, Request, Runtime, Source};
+use gridpool_infer::{
+    ArenaPart, Destination, Engine, LockedArenas, Places, Progress, Request, Runtime, Source,
+};
 use gridpool_ipc::channel::Receiver;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
@@ -73,6 +76,7 @@ struct Server {
     kind: DeviceKind,
     in_flight: InFlight,
     commands: Commands,
+    locked: RefCell<LockedArenas>,
 }
 
 impl Server {
@@ -109,7 +113,8 @@ impl Server {
         link.send(&FromWorker::Models { models: engine.list() });
         link.send(&FromWorker::Ready { device });
         let in_flight = InFlight::new(link.cancels.clone());
-        Ok(Self { link, engine, kind, in_flight, commands })
+        let locked = RefCell::default();
+        Ok(Self { link, engine, kind, in_flight, commands, locked })
     }
 
     fn serve(&self, requests: &mut Receiver) -> i32 {
@@ -133,7 +138,10 @@ impl Server {
                 }
                 Some(ToWorker::Forget { arenas }) => {
                     // A request that still runs keeps the map of its arena.
-                    arenas.into_iter().for_each(|id| drop(self.link.arenas.forget(id)));
+                    for id in arenas {
+                        self.locked.borrow_mut().forget(id);
+                        drop(self.link.arenas.forget(id));
+                    }
                     self.link.send(&FromWorker::Forgot);
                 }
                 // Running requests and a model that is being loaded end with the process.
@@ -195,13 +203,23 @@ impl Server {
         }
         let inputs = match &payload.input {
             Input::Inline(Inline(bytes)) => Source::Inline(bytes.as_slice().into()),
-            Input::Arena(slice) => Source::Arena(self.part(*slice)?),
+            Input::Arena(slice) => Source::Arena(self.input_part(*slice)?),
         };
         let outputs = match payload.output {
             message::Destination::Inline => Destination::Answer,
             message::Destination::Arena(slice) => Destination::Arena(self.part(slice)?),
         };
         Ok((inputs, outputs))
+    }
+
+    /// A part of an arena that is an input: a GPU copies it by itself if it can.
+    fn input_part(&self, slice: Slice) -> Result<ArenaPart, String> {
+        let part = self.part(slice)?;
+        if self.kind == DeviceKind::Cpu {
+            return Ok(part);
+        }
+        let locked = self.locked.borrow_mut().of_input(slice.arena, part.map(), slice.bytes);
+        Ok(part.locked(locked))
     }
 
     fn part(&self, slice: Slice) -> Result<ArenaPart, String> {

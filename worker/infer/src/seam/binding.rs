@@ -8,7 +8,8 @@ use gridpool_protocol::tensor::DataType;
 use ort::sys;
 
 use super::bound::Bound;
-use super::{Manner, OwnedAllocator, Place, RuntimeFault, SharedSession, Stop, Value};
+use super::{Manner, OwnedAllocator, Place, RuntimeFault, SharedSession, Stop, Value, places};
+use crate::place::LockedRange;
 
 /// What one thread runs: inputs in memory of its own, outputs in memory of the runtime.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct Binding {
     inputs: Vec<Option<Value>>,
     /// None if inputs go with the run.
     bound: Option<Bound>,
+    /// Whether a run copies an input to the device before it reads it.
+    is_copied: Vec<bool>,
     allocator: Arc<OwnedAllocator>,
     input_names: Vec<CString>,
     output_names: Vec<CString>,
@@ -36,15 +39,20 @@ impl Binding {
         output_names: Vec<CString>,
     ) -> Result<Self, RuntimeFault> {
         let allocator = Arc::new(OwnedAllocator::of_host(session)?);
-        let bound = match session.manner {
+        let (bound, is_copied) = match session.manner {
             Manner::Bound => {
                 let outputs = output_names.iter().map(|name| (name.clone(), Place::Host));
-                Some(Bound::new(session, input_names.clone(), outputs.collect())?)
+                let bound = Bound::new(session, input_names.clone(), outputs.collect())?;
+                (Some(bound), vec![false; input_names.len()])
             }
-            Manner::Fed => None,
+            Manner::Fed => {
+                let (taken, _) = places(session, input_names.len(), output_names.len())?;
+                (None, taken.iter().map(|&place| place == Place::Device).collect())
+            }
         };
         let inputs = input_names.iter().map(|_| None).collect();
-        Ok(Self { inputs, bound, allocator, input_names, output_names, session: session.clone() })
+        let session = session.clone();
+        Ok(Self { inputs, bound, is_copied, allocator, input_names, output_names, session })
     }
 
     /// The memory of an input of this type and shape: the previous memory if both are unchanged, else new.
@@ -62,6 +70,21 @@ impl Binding {
         }
         let value = place.as_mut().expect("it was put there");
         value.bytes_mut(&self.session)
+    }
+
+    /// Has the next run copy an input from a client's memory straight to the device. Returns `false` if it does not: the
+    /// input needs memory of its own.
+    pub(crate) fn lend(
+        &mut self,
+        input: usize,
+        datatype: DataType,
+        shape: &[i64],
+        range: LockedRange,
+    ) -> Result<bool, RuntimeFault> {
+        if self.is_copied[input] {
+            self.inputs[input] = Some(Value::lent(range, datatype, shape, &self.session)?);
+        }
+        Ok(self.is_copied[input])
     }
 
     /// Sets an input of BYTES.
@@ -88,7 +111,13 @@ impl Binding {
                 self.bound = Some(bound);
                 ran
             }
-            None => self.run_fed(stop),
+            None => {
+                let ran = self.run_fed(stop);
+                // The client's memory is no longer needed.
+                let lent = |input: &&mut Option<Value>| input.as_ref().is_some_and(Value::is_lent);
+                self.inputs.iter_mut().filter(lent).for_each(|input| *input = None);
+                ran
+            }
         }?;
         assert_eq!(outputs.len(), self.output_names.len(), "a run gives all outputs or fails");
         Ok(outputs)

@@ -10,7 +10,8 @@ use ort::AsPointer;
 use ort::memory::Allocator;
 use ort::sys;
 
-use super::{Held, OwnedAllocator, RuntimeFault, SharedSession};
+use super::{Held, OwnedAllocator, Place, RuntimeFault, SharedSession};
+use crate::place::LockedRange;
 use crate::types;
 
 /// A tensor.
@@ -19,10 +20,19 @@ pub(crate) struct Value {
     value: NonNull<sys::OrtValue>,
     /// The type and shape it was made with; none for an output.
     made_as: Option<(DataType, Vec<i64>)>,
-    /// What its memory came from; none for an output.
-    _allocator: Option<Arc<OwnedAllocator>>,
+    memory: Memory,
     // Dropped after the tensor: see `Held`.
     _session: Arc<Held>,
+}
+
+/// What the memory of a tensor came from.
+#[derive(Debug)]
+enum Memory {
+    Allocator(#[expect(dead_code, reason = "kept until the tensor is freed")] Arc<OwnedAllocator>),
+    /// A part of an arena, which the client may write to.
+    Lent(#[expect(dead_code, reason = "kept until the tensor is freed")] LockedRange),
+    /// The runtime, which made the tensor.
+    Runtime,
 }
 
 // SAFETY: a tensor belongs to no thread.
@@ -75,8 +85,44 @@ impl Value {
         session.check("CreateTensorAsOrtValue", status)?;
         let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
         let made_as = Some((datatype, shape.to_vec()));
-        let (_allocator, _session) = (Some(Arc::clone(allocator)), Arc::clone(&session.session));
-        Ok(Self { value, made_as, _allocator, _session })
+        let memory = Memory::Allocator(Arc::clone(allocator));
+        Ok(Self { value, made_as, memory, _session: Arc::clone(&session.session) })
+    }
+
+    /// A tensor over a part of an arena, for an input that a run copies to the device before anything reads it.
+    pub(super) fn lent(
+        range: LockedRange,
+        datatype: DataType,
+        shape: &[i64],
+        session: &SharedSession,
+    ) -> Result<Self, RuntimeFault> {
+        let mut value = ptr::null_mut();
+        let info = Place::Host.info(session.host)?;
+        let (memory, element) = (range.slice(), types::to_runtime(datatype));
+        #[expect(unsafe_code, reason = "ort's tensors own their memory or borrow a slice")]
+        // SAFETY: the tensor keeps the arena mapped and its pages locked. ONNX Runtime checks that the shape has no more
+        // bytes than the range. The client may write to it: the device copies what it finds, and the host reads nothing.
+        let status = unsafe {
+            (ort::api().CreateTensorWithDataAsOrtValue)(
+                info.ptr(),
+                memory.as_ptr().cast(),
+                memory.bytes(),
+                shape.as_ptr(),
+                shape.len(),
+                element.into(),
+                &raw mut value,
+            )
+        };
+        session.check("CreateTensorWithDataAsOrtValue", status)?;
+        let value = NonNull::new(value).expect("it gives a tensor or an error");
+        let mut made = Self::without_allocator(value, session);
+        made.memory = Memory::Lent(range);
+        Ok(made)
+    }
+
+    /// Whether its memory is a client's.
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.memory, Memory::Lent(_))
     }
 
     /// A tensor of strings, in memory of the host.
@@ -171,7 +217,8 @@ impl Value {
     }
 
     fn without_allocator(value: NonNull<sys::OrtValue>, session: &SharedSession) -> Self {
-        Self { value, made_as: None, _allocator: None, _session: Arc::clone(&session.session) }
+        let session = Arc::clone(&session.session);
+        Self { value, made_as: None, memory: Memory::Runtime, _session: session }
     }
 
     pub(super) fn address(&self) -> *const sys::OrtValue {

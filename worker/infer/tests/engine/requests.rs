@@ -1,13 +1,19 @@
 //! Single requests: every type, every kind of shape, every output, inline and in arenas.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
 
-use gridpool_infer::{ArenaPart, Destination, InferError, ModelOptions, Placed, Source};
-use gridpool_ipc::arena::Arena;
+use gridpool_infer::{
+    ArenaPart, Destination, InferError, LockedArenas, ModelOptions, Placed, Source,
+};
+use gridpool_ipc::arena::{Arena, ArenaMap};
+use gridpool_ipc::clock;
+use gridpool_protocol::ids::{ArenaId, DeviceKind};
 use gridpool_protocol::tensor::{DataType, TensorLayout};
 
 use crate::harness::{ask, engine, load, outputs, submit, submit_with};
-use crate::tensors::{Full, fp32, full, int64, irregular, pack, unpack};
+use crate::tensors::{Full, device, fp32, full, int64, irregular, pack, unpack};
 
 #[test]
 fn all_outputs_of_a_model_come_back_with_how_it_ran() {
@@ -156,6 +162,50 @@ fn a_payload_stays_in_its_arena_and_outputs_go_where_they_are_to() {
     assert!(error.contains("the tensors have 64 bytes;"), "{error}");
     assert!(part(1 << 16, 1).is_none(), "beyond the arena");
     assert!(part(u64::MAX, 2).is_none());
+}
+
+/// On a GPU the second input of an arena, and those after it, are copied by the device.
+#[test]
+fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
+    const ROWS: usize = 4_096;
+    let Some(engine) = engine() else { return };
+    load(&engine, "three_outputs", &ModelOptions::default());
+    let map = Arc::new(Arena::create(1 << 20).unwrap().map().unwrap());
+    let mut locked = LockedArenas::default();
+    let id = ArenaId(1);
+    for turn in 0..4 {
+        let numbers = irregular(turn, 4 * ROWS);
+        let packed = pack(&[fp32("x", &[ROWS as u64, 4], &numbers)]);
+        let bytes = packed.len() as u64;
+        map.all().write(4_096, &packed);
+        let part = ArenaPart::new(Arc::clone(&map), 4_096, bytes).unwrap();
+        let is_gpu = device() == DeviceKind::Gpu;
+        let lock = is_gpu.then(|| locked.of_input(id, &map, bytes)).flatten();
+        assert_eq!(lock.is_some(), is_gpu && turn > 0);
+        let inputs = Source::Arena(part.locked(lock));
+        let answer = submit_with(&engine, "three_outputs", &[], |request| {
+            gridpool_infer::Request { inputs, ..request }
+        });
+        let Placed::Inline(got) = answer.unwrap().wait().unwrap().outputs else {
+            panic!("it was not asked into an arena");
+        };
+        let doubled: Vec<f32> = numbers.iter().map(|number| 2.0 * number).collect();
+        assert_eq!(unpack(&got)[1], fp32("double", &[ROWS as u64, 4], &doubled), "turn {turn}");
+    }
+    locked.forget(id);
+    let kept = Arc::downgrade(&map);
+    drop(map);
+    eventually_freed(&kept, &mut locked);
+}
+
+/// The last request has its arena until its context is done with it.
+fn eventually_freed(kept: &Weak<ArenaMap>, locked: &mut LockedArenas) {
+    let until = clock::now() + Duration::from_secs(60);
+    while kept.strong_count() > 0 {
+        assert!(!clock::until(until).is_zero(), "the arena stays mapped");
+        locked.forget(ArenaId(1));
+        thread::yield_now();
+    }
 }
 
 #[test]
