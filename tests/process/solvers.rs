@@ -1,11 +1,14 @@
 //! Solvers on the command line: what they give on CPU workers, what `check` and `solve` say, and how mistakes are told.
 
 use gridpool_protocol::status::WorkerState;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::jobs::{data, serves};
 use crate::pool::cpu;
+use crate::processes;
+use crate::wait::eventually_so;
 
 /// The file with solvers, as the command line names one of them.
 fn named(name: &str) -> String {
@@ -151,6 +154,37 @@ fn solve_compares_with_the_expected_outputs_and_exits_1_if_one_differs() {
     assert_eq!(document["solved"], 1);
     let equal = json!(["equal", "equal", "equal"]);
     assert_eq!(document["tasks"][0], json!({"task": "quarter_turn", "pairs": equal}));
+}
+
+#[test]
+fn ctrl_c_of_solve_prints_what_is_known_and_ends_with_130() {
+    let text = "def solve_a_short(I):\n    return rot90(I)\n\ndef solve_b_long(I):\n    \
+                n = multiply(999, size(initset(I)))\n    \
+                return power(power(power(increment, n), n), n)(ZERO)\n";
+    let (folder, path) = file(text);
+    let tasks = folder.path().join("tasks");
+    std::fs::create_dir(&tasks).expect("a folder can be made");
+    let task = |name: &str, pairs: usize| {
+        let pairs = vec![json!({"input": [[1, 2]], "output": [[1], [2]]}); pairs];
+        let task = json!({ "train": pairs, "test": [] }).to_string();
+        std::fs::write(tasks.join(name), task).expect("the file can be written");
+    };
+    task("a_short.json", 1);
+    task("b_long.json", 5_000);
+    let call = gridpool(["solve", &path, "--devices", "cpu:1", "--json"]).arg(&tasks).start();
+    // The start and the first job take far less.
+    eventually_so("the worker runs the second job", || {
+        let mut workers = processes::children(call.process.pid()).into_iter();
+        workers.any(|worker| processes::ticks(worker) > 100)
+    });
+    processes::signal(call.process.pid(), Signal::SIGINT);
+    let ended = call.finish();
+    let cancelled = "stopped by Ctrl-C or SIGTERM, and what was under way is cancelled";
+    let counts = "1 of 2 tasks have a verdict, 1 have none";
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert_eq!(ended.stderr, format!("gridpool: {cancelled}; {counts}\n"));
+    let known: Value = serde_json::from_str(&ended.stdout).expect("one JSON document");
+    assert_eq!(known["tasks"], json!([{ "task": "a_short", "pairs": ["equal"] }]), "{known}");
 }
 
 /// A file of solvers in a new folder.

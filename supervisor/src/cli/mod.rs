@@ -307,7 +307,8 @@ fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, Comman
     let inputs = input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?;
     let tasks = solve::prepare(flags, &inputs)?;
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
-    in_own_pool(&settings, |client| solve::run(client, flags, &tasks))
+    let interrupt = Interrupt::new()?;
+    in_own_pool(&settings, |client| solve::run(client, flags, &tasks, &interrupt))
 }
 
 fn submit(

@@ -1,15 +1,17 @@
 //! `gridpool solve`: runs each task's own solver over its pairs, and says which outputs equal the expected ones.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use gridpool_client::{Client, Handle, Job, Outputs};
+use gridpool_client::{Answer, Canceller, Client, Handle, Job, Outputs};
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::output::Output;
 use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::solver::Source;
 use serde_json::json;
 
@@ -17,8 +19,10 @@ use super::document::Solved;
 use super::error::CommandError;
 use super::flags::parse_seconds;
 use super::input::{Body, Input};
+use super::interrupt::Interrupt;
 use super::program::{FileName, ProgramText, parse, read};
 use super::text::fitted;
+use super::work::Unfinished;
 use super::{columns, say, say_json};
 
 /// Jobs in flight; less than the pool allows one client.
@@ -144,36 +148,33 @@ fn no_solver(file: &Path, source: &Source<'_>, tasks: &[Task]) -> String {
     format!("{file} has no `def {wanted}(I):`{others}; {help}")
 }
 
-/// Runs all tasks in a pool and prints what came of them. Exit code 1 if a result is not the expected one.
-pub(super) fn run(client: &Client, flags: &SolveFlags, tasks: &[Task]) -> Result<u8, CommandError> {
-    let mut waiting: VecDeque<(usize, Handle<Outputs>)> = VecDeque::new();
-    let mut results: Vec<Option<Ended>> = vec![None; tasks.len()];
-    for (at, task) in tasks.iter().enumerate() {
-        let program = match &task.program {
-            Ok(program) => program.clone(),
-            Err(refused) => {
-                results[at] = Some(refused.clone());
-                continue;
-            }
-        };
-        if waiting.len() == JOBS_IN_FLIGHT_MAX
-            && let Some((of, handle)) = waiting.pop_front()
-        {
-            results[of] = Some(ended(&tasks[of], handle)?);
-        }
-        let batch = GridBatch::from_grids(&task.inputs);
-        let batch = batch.map_err(|error| CommandError::Usage(error.to_string()))?;
-        let job =
-            Job::program(program, batch).map_err(|error| CommandError::Usage(error.to_string()))?;
-        waiting.push_back((at, client.submit(job.with_deadline(flags.deadline))?));
+/// Runs all tasks in a pool and prints what came of them, also of the first if Ctrl-C or an error ends the others. Exit
+/// code 1 if a result is not the expected one.
+pub(super) fn run(
+    client: &Client,
+    flags: &SolveFlags,
+    tasks: &[Task],
+    interrupt: &Interrupt,
+) -> Result<u8, CommandError> {
+    let results = tasks.iter().map(|task| task.program.as_ref().err().cloned()).collect();
+    let mut jobs = Jobs { tasks, interrupt, in_flight: VecDeque::new(), results };
+    interrupt.stops(|| ());
+    let submitted = jobs.submit_all(client, flags.deadline);
+    let taken = jobs.take_until(0);
+    let ended = submitted.and(taken);
+    interrupt.ends();
+    let known = tasks.iter().zip(jobs.results);
+    let known: Vec<_> = known.filter_map(|(task, result)| Some((task, result?))).collect();
+    let (done, all) = (known.len(), tasks.len());
+    let printed = if done > 0 { print(flags, all, &known) } else { Ok(exit::OK) };
+    // Missing results are a worse error than closed output.
+    if done < all && interrupt.has_come() {
+        return Err(Unfinished::interrupted("tasks", done, all).into());
     }
-    for (of, handle) in waiting {
-        results[of] = Some(ended(&tasks[of], handle)?);
-    }
-    let results: Vec<Ended> = results.into_iter().flatten().collect();
-    print(flags, tasks, &results)?;
+    ended?;
+    printed?;
     let right = |pair: &Pair| matches!(pair, Pair::Equal | Pair::Unknown);
-    let all_right = results.iter().all(|result| match result {
+    let all_right = known.iter().all(|(_, result)| match result {
         Ended::NoSolver => true,
         Ended::Refused(_) => false,
         Ended::Pairs(pairs) => pairs.iter().all(right),
@@ -181,12 +182,52 @@ pub(super) fn run(client: &Client, flags: &SolveFlags, tasks: &[Task]) -> Result
     Ok(if all_right { exit::OK } else { exit::JOB })
 }
 
-/// The results of a task whose job has been submitted.
-fn ended(task: &Task, handle: Handle<Outputs>) -> Result<Ended, CommandError> {
-    let answer = handle.wait()?;
+/// Jobs without an answer, in the order of their tasks, and what is known of each task.
+struct Jobs<'a> {
+    tasks: &'a [Task],
+    interrupt: &'a Interrupt,
+    in_flight: VecDeque<(usize, Handle<Outputs>)>,
+    results: Vec<Option<Ended>>,
+}
+
+impl Jobs<'_> {
+    fn submit_all(&mut self, client: &Client, deadline: Duration) -> Result<(), CommandError> {
+        for (at, task) in self.tasks.iter().enumerate() {
+            let Ok(program) = &task.program else { continue };
+            self.take_until(JOBS_IN_FLIGHT_MAX - 1)?;
+            if self.interrupt.has_come() {
+                return Ok(());
+            }
+            let usage = |error: &dyn Error| CommandError::Usage(error.to_string());
+            let batch = GridBatch::from_grids(&task.inputs).map_err(|error| usage(&error))?;
+            let job = Job::program(program.clone(), batch).map_err(|error| usage(&error))?;
+            self.in_flight.push_back((at, client.submit(job.with_deadline(deadline))?));
+        }
+        Ok(())
+    }
+
+    /// Takes the oldest answers until no more than `left` are missing. Ctrl-C cancels all jobs.
+    fn take_until(&mut self, left: usize) -> Result<(), CommandError> {
+        while self.in_flight.len() > left
+            && let Some((at, handle)) = self.in_flight.pop_front()
+        {
+            let mut cancellers = vec![handle.canceller()];
+            cancellers.extend(self.in_flight.iter().map(|(_, handle)| handle.canceller()));
+            self.interrupt.stops(move || cancellers.iter().for_each(Canceller::cancel));
+            let answer = handle.wait()?;
+            if !self.interrupt.has_come() || answer.verdict() != Verdict::Cancelled {
+                self.results[at] = Some(ended(&self.tasks[at], &answer));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The results of a task whose job has an answer.
+fn ended(task: &Task, answer: &Answer<Outputs>) -> Ended {
     let Some(outputs) = answer.outputs() else {
         let (verdict, reason) = (answer.receipt.verdict, &answer.receipt.reason);
-        return Ok(Ended::Refused(format!("{verdict}: {reason}")));
+        return Ended::Refused(format!("{verdict}: {reason}"));
     };
     let mut pairs = Vec::new();
     for (item, expected) in task.expected.iter().enumerate() {
@@ -198,7 +239,7 @@ fn ended(task: &Task, handle: Handle<Outputs>) -> Result<Ended, CommandError> {
             (Ok(Ok(_)), Some(_)) => Pair::Differs,
         });
     }
-    Ok(Ended::Pairs(pairs))
+    Ended::Pairs(pairs)
 }
 
 /// Whether a result is the expected grid. Rows of numbers are a grid, whatever their kind.
@@ -220,21 +261,22 @@ fn is_grid(output: &Output, expected: &Grid) -> bool {
     }
 }
 
-fn print(flags: &SolveFlags, tasks: &[Task], results: &[Ended]) -> Result<u8, CommandError> {
+/// Prints what is known of the tasks, and counts of it.
+fn print(flags: &SolveFlags, tasks: usize, results: &[(&Task, Ended)]) -> Result<u8, CommandError> {
     let all = |is: fn(&Pair) -> bool| {
-        let of = |result: &Ended| match result {
+        let of = |(_, result): &(&Task, Ended)| match result {
             Ended::Pairs(pairs) => pairs.iter().filter(|pair| is(pair)).count(),
             Ended::NoSolver | Ended::Refused(_) => 0,
         };
         results.iter().map(of).sum::<usize>()
     };
-    let whole = results.iter().filter(|result| {
+    let whole = results.iter().filter(|(_, result)| {
         let equal = |pair: &Pair| *pair == Pair::Equal || *pair == Pair::Unknown;
         matches!(result, Ended::Pairs(pairs) if pairs.iter().all(equal))
     });
     let (whole, equal, pairs) = (whole.count(), all(|pair| *pair == Pair::Equal), all(|_| true));
     if flags.json {
-        let rows = tasks.iter().zip(results).map(|(task, result)| match result {
+        let rows = results.iter().map(|(task, result)| match result {
             Ended::NoSolver => json!({ "task": task.name, "error": "no solver" }),
             Ended::Refused(why) => json!({ "task": task.name, "error": why }),
             Ended::Pairs(pairs) => {
@@ -247,19 +289,15 @@ fn print(flags: &SolveFlags, tasks: &[Task], results: &[Ended]) -> Result<u8, Co
             &json!({ "tasks": rows, "solved": whole, "equal": equal, "pairs": pairs }),
         );
     }
-    let rows: Vec<[String; 2]> = tasks
-        .iter()
-        .zip(results)
-        .map(|(task, result)| [task.name.clone(), sentence(result)])
-        .collect();
+    let rows = results.iter().map(|(task, result)| [task.name.clone(), sentence(result)]);
+    let rows: Vec<[String; 2]> = rows.collect();
     let text = fitted(&rows, columns());
-    let count = tasks.len();
-    let without = match results.iter().filter(|result| **result == Ended::NoSolver).count() {
+    let without = match results.iter().filter(|(_, result)| *result == Ended::NoSolver).count() {
         0 => String::new(),
         without => format!("; {without} without a solver"),
     };
     say(&format!(
-        "{}\n{whole} of {count} tasks solved; {equal} of {pairs} pairs equal{without}",
+        "{}\n{whole} of {tasks} tasks solved; {equal} of {pairs} pairs equal{without}",
         text.trim_end()
     ))
 }

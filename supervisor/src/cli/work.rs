@@ -30,6 +30,9 @@ const RESULT_BYTES_MAX: usize = 64 << 20;
 /// How often a full stream of a cluster is tried while jobs of this run are in it: others' jobs leave it, too.
 const TRY_EVERY: Duration = Duration::from_millis(500);
 
+/// What jobs have a verdict on.
+const ITEMS: &str = "items";
+
 /// What all jobs have in common.
 #[derive(Clone, Debug)]
 pub(super) struct JobPlan {
@@ -45,22 +48,24 @@ pub(super) struct JobPlan {
 pub(super) enum Cause {
     #[error("{}", Chain(.0))]
     Client(#[from] ClientError),
+    /// While these ran.
     #[error("stopped by Ctrl-C or SIGTERM, and what was under way is cancelled")]
-    Interrupted,
+    Interrupted(&'static str),
 }
 
 /// Why some items have no verdict.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{}; {done} of {all} items have a verdict, {} have none{}",
+    "{}; {done} of {all} {} have a verdict, {} have none{}",
     .cause,
+    self.what(),
     all - done,
     self.advice()
 )]
 pub(super) struct Unfinished {
     /// Not the error's source, since the error's own text begins with it.
     cause: Cause,
-    /// The first items, whose jobs have a verdict.
+    /// The first, whose jobs have a verdict.
     done: u32,
     all: u32,
     /// It has waited for room.
@@ -84,6 +89,20 @@ impl JobPlan {
 }
 
 impl Unfinished {
+    /// Ctrl-C, when so many of all had a verdict.
+    pub(super) fn interrupted(what: &'static str, done: usize, all: usize) -> Self {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let (done, all) = (number(done), number(all));
+        Self { cause: Cause::Interrupted(what), done, all, waited: false }
+    }
+
+    fn what(&self) -> &'static str {
+        match self.cause {
+            Cause::Client(_) => ITEMS,
+            Cause::Interrupted(what) => what,
+        }
+    }
+
     /// Whether no item has a verdict.
     pub(super) fn is_bare(&self) -> bool {
         self.done == 0
@@ -92,7 +111,7 @@ impl Unfinished {
     pub(super) fn exit_code(&self) -> u8 {
         match &self.cause {
             Cause::Client(error) => exit_code_of(error),
-            Cause::Interrupted => exit::INTERRUPTED,
+            Cause::Interrupted(_) => exit::INTERRUPTED,
         }
     }
 
@@ -100,7 +119,7 @@ impl Unfinished {
         let refusal = match &self.cause {
             Cause::Client(ClientError::Refused(refusal)) => refusal,
             Cause::Client(_) => return ": submit those again",
-            Cause::Interrupted => return "",
+            Cause::Interrupted(_) => return "",
         };
         match refusal {
             Refusal::Busy(_) if self.waited => {
@@ -184,13 +203,13 @@ impl Jobs<'_> {
 
     /// Ctrl-C, if it has come: the error of a job that it has cancelled says less.
     fn cause(&self, error: ClientError) -> Cause {
-        if self.interrupt.has_come() { Cause::Interrupted } else { Cause::Client(error) }
+        if self.interrupt.has_come() { Cause::Interrupted(ITEMS) } else { Cause::Client(error) }
     }
 
     /// An error if Ctrl-C has come: then nothing more is submitted or waited for.
     fn go_on(&mut self) -> Result<(), Cause> {
         self.has_gap |= self.interrupt.has_come();
-        if self.has_gap { Err(Cause::Interrupted) } else { Ok(()) }
+        if self.has_gap { Err(Cause::Interrupted(ITEMS)) } else { Ok(()) }
     }
 
     fn put(&mut self, answer: Answer<Outputs>) {
