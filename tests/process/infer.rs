@@ -344,7 +344,7 @@ fn impossible_requests_are_refused_with_what_to_type() {
     let nameless = ["an .npy does not name its input", "numpy.savez('in.npz', **{\"x\": x"];
     complains(pool.infer("two_inputs", "three_outputs.npy"), 65, &nameless);
     complains(pool.infer("two_inputs", "grids.json"), 65, &["neither an .npz nor an .npy"]);
-    let types = ["three_outputs: `x` is UINT8; the model takes FP32: save x.astype('<f4')"];
+    let types = ["three_outputs: `x` is UINT8; the model takes FP32: with NumPy x.astype('<f4')"];
     complains(pool.infer("three_outputs", "grids.npy"), 65, &types);
     complains(pool.infer("two_inputs", "no_such.npz"), 65, &["no_such.npz: it cannot be read"]);
     pool.cli(&["drain"]).run().output();

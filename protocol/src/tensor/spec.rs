@@ -28,7 +28,7 @@ pub struct TensorSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// It has another type.
-    #[error("`{name}` is {got}; the model takes {want}")]
+    #[error("`{name}` is {got}; the model takes {want}: with NumPy {}", cast(*want))]
     DataType {
         /// The tensor.
         name: String,
@@ -47,6 +47,28 @@ pub enum ShapeError {
         /// In the model.
         want: Vec<i64>,
     },
+}
+
+/// What to type for an array of that type.
+fn cast(want: DataType) -> String {
+    match want {
+        DataType::Bf16 => {
+            "x.astype(ml_dtypes.bfloat16), or the bits as numpy.uint16 with .view('V2')".to_owned()
+        }
+        DataType::Bytes => "x.astype('U') for text, x.astype('S') for bytes".to_owned(),
+        DataType::Bool
+        | DataType::Fp16
+        | DataType::Fp32
+        | DataType::Fp64
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::Uint8
+        | DataType::Uint16
+        | DataType::Uint32
+        | DataType::Uint64 => format!("x.astype('{}')", want.descr().trim_start_matches('|')),
+    }
 }
 
 impl TensorSpec {
@@ -281,10 +303,14 @@ mod tests {
         assert_eq!(error.to_string(), "`x` has the shape [4, 3]; the model takes [?, 5]");
         assert!(spec(&[ANY_SIZE]).accepts(&given).is_err());
         assert!(spec(&[]).accepts(&given).is_err());
-        let other = TensorSpec { datatype: DataType::Int8, ..spec(&[4, 3]) };
-        assert_eq!(
-            other.accepts(&given).unwrap_err().to_string(),
-            "`x` is FP32; the model takes INT8"
-        );
+        let of = |datatype| TensorSpec { datatype, ..spec(&[4, 3]) };
+        let said = |datatype| of(datatype).accepts(&given).unwrap_err().to_string();
+        let int8 = "`x` is FP32; the model takes INT8: with NumPy x.astype('i1')";
+        assert_eq!(said(DataType::Int8), int8);
+        let bf16 = "x.astype(ml_dtypes.bfloat16), or the bits as numpy.uint16 with .view('V2')";
+        assert!(said(DataType::Bf16).ends_with(bf16), "{}", said(DataType::Bf16));
+        let text =
+            "the model takes BYTES: with NumPy x.astype('U') for text, x.astype('S') for bytes";
+        assert!(said(DataType::Bytes).ends_with(text), "{}", said(DataType::Bytes));
     }
 }

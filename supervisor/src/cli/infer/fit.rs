@@ -3,7 +3,7 @@
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::version::{ModelRef, split};
-use gridpool_protocol::tensor::{DataType, ShapeError, Tensor, TensorSpec};
+use gridpool_protocol::tensor::{Tensor, TensorSpec};
 
 use super::error::InferError;
 use super::npz::Arrays;
@@ -78,7 +78,7 @@ pub(super) fn fit(info: &ModelInfo, arrays: Arrays) -> Result<Vec<(Tensor, Vec<u
         let spec = spec.ok_or_else(|| {
             misfit(format!("it has no input `{}`: {}", tensor.name(), takes(info)))
         })?;
-        spec.accepts(tensor).map_err(|error| misfit(format!("{error}{}", advice(&error))))?;
+        spec.accepts(tensor).map_err(|error| misfit(error.to_string()))?;
     }
     let is_given = |spec: &&TensorSpec| tensors.iter().any(|(t, _)| t.name() == spec.name);
     if let Some(lacks) = info.inputs.iter().find(|spec| !is_given(spec)) {
@@ -95,24 +95,10 @@ fn takes(info: &ModelInfo) -> String {
     format!("it takes {listed}; write numpy.savez('in.npz', **{{{names}}})")
 }
 
-fn advice(error: &ShapeError) -> String {
-    match error {
-        ShapeError::DataType { want: DataType::Bf16, .. } => {
-            ": save x.astype(ml_dtypes.bfloat16), or the bits as numpy.uint16 with .view('V2')"
-                .into()
-        }
-        ShapeError::DataType { want: DataType::Bytes, .. } => {
-            ": save x.astype('U') for text, x.astype('S') for bytes".into()
-        }
-        ShapeError::DataType { want, .. } => {
-            format!(": save x.astype('{}')", want.descr().trim_start_matches('|'))
-        }
-        ShapeError::Shape { .. } => String::new(),
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
+    use gridpool_protocol::tensor::DataType;
+
     use super::*;
 
     /// A model on a device.
@@ -171,10 +157,9 @@ pub(super) mod tests {
 
     #[test]
     fn arrays_that_do_not_fit_are_refused_with_what_to_type() {
-        use DataType::{Bf16, Fp32, Fp64, Int32};
+        use DataType::{Fp32, Fp64, Int32};
         let one = row("m", &[("x", Fp32, &[-1, 4])], "").model;
         let two = row("m", &[("x", Fp32, &[-1, 4]), ("s", Int32, &[-1])], "").model;
-        let bf16 = row("m", &[("x", Bf16, &[1])], "").model;
         let npz = |tensors: &[(&str, DataType, &[u64])]| {
             Arrays::Named(tensors.iter().map(|&(n, d, s)| tensor(n, d, s)).collect())
         };
@@ -195,8 +180,8 @@ pub(super) mod tests {
         said(&two, npy(), &["m: an .npy does not name its input", "x FP32 [?, 4], s INT32 [?]"]);
         said(&one, npz(&both), &["no input `s`", "numpy.savez('in.npz', **{\"x\": x})"]);
         said(&two, npz(&both[1..]), &["the input `s` is missing"]);
-        said(&one, npz(&[("x", Fp64, &[2, 4])]), &["`x` is FP64", "FP32: save x.astype('<f4')"]);
-        said(&bf16, npz(&[("x", Fp32, &[1])]), &["ml_dtypes.bfloat16", ".view('V2')"]);
+        let cast = "FP32: with NumPy x.astype('<f4')";
+        said(&one, npz(&[("x", Fp64, &[2, 4])]), &["`x` is FP64", cast]);
         said(&one, npz(&[("x", Fp32, &[2, 5])]), &["shape [2, 5]; the model takes [?, 4]"]);
     }
 }

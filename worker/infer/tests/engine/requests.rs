@@ -224,7 +224,8 @@ fn a_wrong_request_is_refused_before_it_waits() {
     let short = fp32("x", &[1, 15], &[0.0; 15]);
     assert_eq!(refused("mlp", &[short]), "`x` has the shape [1, 15]; the model takes [?, 16]");
     let wide = full("x", DataType::Fp64, &[1, 16], &[0; 128]);
-    assert_eq!(refused("mlp", &[wide]), "`x` is FP64; the model takes FP32");
+    let cast = "`x` is FP64; the model takes FP32: with NumPy x.astype('<f4')";
+    assert_eq!(refused("mlp", &[wide]), cast);
     let cut = submit_with(&engine, "mlp", &[x()], |request| {
         let inputs = Source::Inline(Arc::from(&b"GPT1 and nothing"[..]));
         gridpool_infer::Request { inputs, ..request }
