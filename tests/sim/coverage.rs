@@ -207,6 +207,7 @@ pub(crate) const WANTED: &[&str] = &[
     "kill: late job",
     "kill: late with a command",
     "kill: late with a command, and busy",
+    "kill: late with a load of a longer time",
     "kill: leaving",
     "kill: not READY in time",
     "kill: silent standby",

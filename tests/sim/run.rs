@@ -17,7 +17,7 @@ use crate::coverage::Coverage;
 use crate::log::Log;
 use crate::model::{Broken, Model};
 use crate::rng::Rng;
-use crate::swarm::{Swarm, plan};
+use crate::swarm::{LOAD_TIMEOUT, Swarm, plan};
 use crate::world::World;
 
 /// Time after the faults in which all must settle.
@@ -250,7 +250,7 @@ impl Run {
         // By then every silent process is gone.
         let old_faults = config.heartbeat_kill
             + config.ready_timeout.max(config.infer_ready_timeout)
-            + config.command_timeout
+            + config.command_timeout.max(LOAD_TIMEOUT)
             + 2 * config.kill_timeout;
         self.until(self.now.after(old_faults + self.slack))?;
         self.fills_up()?;
@@ -288,7 +288,7 @@ impl Run {
 
     /// Every worker has the wanted models.
     fn has_its_models(&mut self) -> Result<(), Broken> {
-        let soon = self.swarm.config.command_timeout + LOADS_WITHIN;
+        let soon = self.swarm.config.command_timeout.max(LOAD_TIMEOUT) + LOADS_WITHIN;
         self.until(self.now.after(soon))?;
         self.model.every_worker_has_the_wanted_models_once_the_faults_stop()
     }

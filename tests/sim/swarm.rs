@@ -9,6 +9,7 @@ use gridpool_core::event::Helper;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 use gridpool_protocol::tensor::placement::Placement;
+use gridpool_protocol::tensor::version::split;
 
 use crate::rates::Rates;
 use crate::rng::Rng;
@@ -306,13 +307,20 @@ pub(crate) fn contexts_of(plan: &ModelPlan) -> u32 {
     plan.options.contexts.fixed().expect("the swarm gives numbers")
 }
 
-/// A model as this pool loads it. One whose name begins so shares its workers with the others of that kind.
+/// The time of a load that has one of its own, whole seconds.
+pub(crate) const LOAD_TIMEOUT_S: u32 = 1;
+pub(crate) const LOAD_TIMEOUT: Duration = Duration::from_secs(LOAD_TIMEOUT_S as u64);
+
+/// A model as this pool loads it. One whose name begins so shares its workers with the others of that kind; one whose
+/// name ends so has a time of its own to load.
 pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
     let group = name.starts_with(SHARES).then(|| "shared".to_owned());
     let (contexts, devices) = (contexts.into(), placement(name));
     let device_bytes = (!name.starts_with('r')).then_some(MODEL_BYTES);
     let of_all = ModelOptions::default();
     let device_count = device_count(name);
+    let load_timeout_s = split(name).0.ends_with('1').then_some(LOAD_TIMEOUT_S);
+    let of_all = ModelOptions { load_timeout_s, ..of_all };
     let options = ModelOptions { contexts, group, devices, device_count, device_bytes, ..of_all };
     ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
 }

@@ -1,5 +1,7 @@
 //! Messages about models: their list, and changes by an operator.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::tensor::model::ModelInfo;
@@ -71,6 +73,15 @@ impl ModelCommand {
         match self {
             Self::Contexts { name, .. } | Self::Load(ModelPlan { name, .. }) => name,
             Self::Unload { name } => name,
+        }
+    }
+
+    /// Longest time of a load, if its owner chose one.
+    #[must_use]
+    pub fn load_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Contexts { .. } | Self::Unload { .. } => None,
+            Self::Load(plan) => plan.options.load_timeout(),
         }
     }
 }

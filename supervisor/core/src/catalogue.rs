@@ -352,8 +352,8 @@ impl Catalogue {
         self.busy().filter_map(|(_, models)| models.deadline(timeout)).min()
     }
 
-    /// A worker whose command has timed out.
-    pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<WorkerId> {
+    /// A worker whose command has timed out, and how long it had.
+    pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<(WorkerId, Duration)> {
         self.busy().find_map(|(_, models)| models.late(now, timeout))
     }
 

@@ -105,7 +105,8 @@ pub struct PoolConfig {
     pub infer_cancel_grace: Duration,
     /// `ready_timeout` of inference workers: from spawn to all models loaded and warm.
     pub infer_ready_timeout: Duration,
-    /// How long a worker may take to change a model: as long as it may take to be READY.
+    /// How long a worker may take to change a model: as long as it may take to be READY. A load whose operator gives it
+    /// longer has that.
     pub command_timeout: Duration,
     /// How long a change that loads a model may take, over all devices, unless the operator chooses: two loads, one
     /// after the other, since one worker tries a new model before the others.

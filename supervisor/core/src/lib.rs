@@ -116,11 +116,11 @@ impl Core {
         for event in events {
             self.take_in(now, event);
         }
-        while let Some(worker) = self.catalogue.late(now, self.command_timeout) {
+        while let Some((worker, after)) = self.catalogue.late(now, self.command_timeout) {
             if let Some(models) = self.catalogue.of(worker) {
-                models.on_late(worker, self.command_timeout);
+                models.on_late(worker, after);
             }
-            self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand);
+            self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand { after });
             self.forget_ended();
         }
         self.pool.advance(now);
@@ -293,11 +293,7 @@ impl Core {
         request: u64,
         command: ModelCommand,
     ) {
-        let chosen = match &command {
-            ModelCommand::Load(plan) => plan.options.load_timeout(),
-            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => None,
-        };
-        let due = now.after(chosen.unwrap_or(self.load_timeout));
+        let due = now.after(command.load_timeout().unwrap_or(self.load_timeout));
         let begun = match self.pool.is_draining() {
             true => Err(Refusal::Draining),
             false => self

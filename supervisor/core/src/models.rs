@@ -200,13 +200,11 @@ impl Models {
         if let Some(pending) = holder.pending {
             let why = match holder.late_after {
                 None => "it ended before it had answered the command".to_owned(),
-                Some(after) => {
-                    let seconds = after.as_secs_f64();
-                    format!(
-                        "it had not answered the command after {seconds} s; `command_timeout_s` of [limits] gives it \
-                         more time"
-                    )
-                }
+                Some(after) => format!(
+                    "it had not answered the command after {} s; `--deadline`, or `command_timeout_s` of [limits], \
+                     gives it more time",
+                    after.as_secs_f64()
+                ),
             };
             self.failed(worker, &pending, why);
         }
@@ -252,24 +250,28 @@ impl Models {
         }
     }
 
-    /// The oldest pending command.
-    fn oldest(&self) -> Option<(Timestamp, WorkerId)> {
-        let sent = |(&worker, holder): (&WorkerId, &Holder)| {
-            holder.pending.as_ref().map(|pending| (pending.sent, worker))
+    /// The pending command that times out first: when, whose, and how long it may take. A load may take as long as its
+    /// owner lets it.
+    fn first_due(&self, timeout: Duration) -> Option<(Timestamp, WorkerId, Duration)> {
+        let due = |(&worker, holder): (&WorkerId, &Holder)| {
+            let PendingCommand { command, sent, .. } = holder.pending.as_ref()?;
+            let within = command.load_timeout().map_or(timeout, |own| own.max(timeout));
+            Some((sent.after(within), worker, within))
         };
-        self.holders.iter().filter_map(sent).min()
+        self.holders.iter().filter_map(due).min()
     }
 
     /// When the next pending command times out, or a load has taken too long.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Timestamp> {
-        let command = self.oldest().map(|(sent, _)| sent.after(timeout));
+        let command = self.first_due(timeout).map(|(due, ..)| due);
         let load = self.change.as_ref().and_then(|change| change.due);
         command.into_iter().chain(load).min()
     }
 
-    /// A worker whose command has timed out.
-    pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<WorkerId> {
-        self.oldest().filter(|(sent, _)| sent.after(timeout) <= now).map(|(_, worker)| worker)
+    /// A worker whose command has timed out, and how long it had.
+    pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<(WorkerId, Duration)> {
+        let first = self.first_due(timeout).filter(|&(due, ..)| due <= now);
+        first.map(|(_, worker, within)| (worker, within))
     }
 
     /// It is killed because its command has timed out.
@@ -376,7 +378,7 @@ impl Models {
 
     /// Whether nothing happens before its workers or an operator say something.
     pub(crate) fn is_settled(&self) -> bool {
-        !self.needs_step() && self.oldest().is_none()
+        !self.needs_step() && self.holders.values().all(|holder| holder.pending.is_none())
     }
 
     /// Whether a step may find something to do.

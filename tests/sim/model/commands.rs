@@ -2,6 +2,7 @@
 //! then by name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{Group, WorkerId};
@@ -75,7 +76,7 @@ impl Holder {
 
 impl Models {
     /// The supervisor did not run for `gap`: extends the timeouts of commands.
-    pub(super) fn excuse(&mut self, gap: std::time::Duration) {
+    pub(super) fn excuse(&mut self, gap: Duration) {
         for command in self.holders.values_mut().filter_map(|holder| holder.command.as_mut()) {
             command.sent = command.sent.after(gap);
         }
@@ -298,7 +299,7 @@ impl Model {
         let at = at.expect("a worker that has models is there");
         let Some(command) = holder.command.take_if(|command| command.number == Some(number)) else {
             self.coverage.hit("kill: it answers an unknown command");
-            return self.kill(now, at, Why::Command);
+            return self.kill(now, at, Why::Command { after: None });
         };
         let name = command.what.name().to_owned();
         match (&command.what, is_done) {
@@ -351,29 +352,35 @@ impl Model {
     /// When a worker's command times out.
     pub(super) fn commands_wake_at(&self) -> Option<Timestamp> {
         let commands = self.holders().filter_map(|(_, holder)| holder.command.as_ref());
-        commands.map(|command| command.sent.after(self.config.command_timeout)).min()
+        commands.map(|command| command.sent.after(self.time_of(command))).min()
+    }
+
+    /// How long a command may take: a load with a longer time of its own has that.
+    fn time_of(&self, command: &Command) -> Duration {
+        self.config.command_timeout.max(command.what.load_timeout().unwrap_or_default())
     }
 
     /// Workers whose commands time out are killed.
     pub(super) fn commands_are_late(&mut self, now: Timestamp) {
-        let timeout = self.config.command_timeout;
-        let is_late = |holder: &Holder| {
-            holder.command.as_ref().is_some_and(|command| command.sent.after(timeout) <= now)
+        let due = |(&worker, holder): (&WorkerId, &Holder)| {
+            let command = holder.command.as_ref()?;
+            let after = self.time_of(command);
+            Some((command.sent.after(after), worker, after))
         };
-        let late = self.holders().filter(|(_, holder)| is_late(holder));
-        let sent = |(&worker, holder): (&WorkerId, &Holder)| {
-            (holder.command.as_ref().map(|command| command.sent), worker)
-        };
-        let mut late: Vec<_> = late.map(sent).collect();
+        let due = self.holders().filter_map(due);
+        let mut late: Vec<_> = due.filter(|&(due, ..)| due <= now).collect();
         late.sort_unstable();
-        for (_, worker) in late {
+        for (_, worker, after) in late {
+            if after > self.config.command_timeout {
+                self.coverage.hit("kill: late with a load of a longer time");
+            }
             let at = self.slot_of(worker).expect("a worker that has models is there");
             let is_busy = matches!(self.slot(at).state, State::Busy { .. });
             self.coverage.hit(match is_busy {
                 true => "kill: late with a command, and busy",
                 false => "kill: late with a command",
             });
-            self.kill(now, at, Why::Command);
+            self.kill(now, at, Why::Command { after: Some(after) });
         }
     }
 

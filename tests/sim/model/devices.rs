@@ -341,7 +341,7 @@ impl Model {
             State::Busy { outstanding } => (Some((outstanding, died)), by_itself),
             State::Killed { outstanding, why, .. } => match why {
                 Why::Beacon => (Some((outstanding, died)), by_itself),
-                Why::Channel | Why::Command => {
+                Why::Channel | Why::Command { .. } => {
                     let loss = Loss::Died { evidence: false, from_outside: false };
                     (Some((outstanding, loss)), Fault::Worker)
                 }
@@ -361,9 +361,11 @@ impl Model {
                 match why {
                     Why::Beacon => (None, by_itself),
                     Why::FreeDevice(_) | Why::Leaving => (None, Fault::Nobody),
-                    Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang | Why::Mute => {
-                        (None, Fault::Worker)
-                    }
+                    Why::Channel
+                    | Why::Command { .. }
+                    | Why::Driver { .. }
+                    | Why::Hang
+                    | Why::Mute => (None, Fault::Worker),
                 }
             }
             State::Stopping { .. } => (None, Fault::Nobody),

@@ -151,7 +151,7 @@ impl Model {
                         Why::Driver { evidence: false } => "kill: the device has a fault",
                         Why::Beacon
                         | Why::Channel
-                        | Why::Command
+                        | Why::Command { .. }
                         | Why::FreeDevice(_)
                         | Why::Hang
                         | Why::Mute

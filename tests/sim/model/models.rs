@@ -244,7 +244,8 @@ impl Model {
             models.wanted.get_mut(name).expect("it is known").closes = true;
         }
         let loads = matches!(command, ModelCommand::Load(_));
-        let due = loads.then(|| now.after(self.config.load_timeout));
+        let time = command.load_timeout().unwrap_or(self.config.load_timeout);
+        let due = loads.then(|| now.after(time));
         models.changes(from, command, due);
         self.group_wakes(group);
     }

@@ -26,7 +26,7 @@ impl Model {
                 continue;
             }
             let outcome = match why {
-                Why::Beacon | Why::Channel | Why::Command | Why::Driver { .. } => {
+                Why::Beacon | Why::Channel | Why::Command { .. } | Why::Driver { .. } => {
                     AttemptOutcome::WorkerDied
                 }
                 Why::Hang | Why::Mute => AttemptOutcome::Hang,

@@ -56,11 +56,8 @@ impl Model {
         match why {
             Why::Beacon => told == KillReason::BeaconLost,
             Why::Channel => told == KillReason::ClosedChannel,
-            Why::Command => {
-                let after = self.config.command_timeout;
-                matches!(told, KillReason::UnknownCommand { .. })
-                    || told == KillReason::LateWithCommand { after }
-            }
+            Why::Command { after: None } => matches!(told, KillReason::UnknownCommand { .. }),
+            Why::Command { after: Some(after) } => told == KillReason::LateWithCommand { after },
             Why::Driver { .. } => matches!(told, KillReason::DeviceFault(_)),
             Why::FreeDevice(Freed::DeviceOut) => told == KillReason::DeviceOut,
             Why::FreeDevice(Freed::Ended) => {

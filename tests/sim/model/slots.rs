@@ -21,8 +21,8 @@ pub(super) enum Why {
     Beacon,
     /// It closed its channel and did not end.
     Channel,
-    /// It failed a command.
-    Command,
+    /// It failed a command, or was late with one, after so long.
+    Command { after: Option<Duration> },
     /// The driver reported a fault of its device; `true` if its job may be the cause.
     Driver { evidence: bool },
     /// To free its device.
@@ -390,7 +390,12 @@ impl Model {
         self.worker_ends(worker);
         if matches!(
             why,
-            Why::Beacon | Why::Channel | Why::Command | Why::Driver { .. } | Why::Hang | Why::Mute
+            Why::Beacon
+                | Why::Channel
+                | Why::Command { .. }
+                | Why::Driver { .. }
+                | Why::Hang
+                | Why::Mute
         ) {
             self.front_is_split(at);
         }
@@ -426,7 +431,9 @@ impl Model {
                 self.coverage.hit("worker: unkillable after its beacon");
                 Loss::Died { evidence: false, from_outside: false }
             }
-            Why::Channel | Why::Command => Loss::Died { evidence: false, from_outside: false },
+            Why::Channel | Why::Command { .. } => {
+                Loss::Died { evidence: false, from_outside: false }
+            }
             Why::Driver { evidence } => Loss::Died { evidence, from_outside: false },
             Why::FreeDevice(_) | Why::Leaving => Loss::of_freed(why),
             Why::Hang | Why::Mute => Loss::Hung { evidence: true },

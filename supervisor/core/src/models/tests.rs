@@ -225,9 +225,28 @@ fn a_worker_that_is_late_with_a_load_says_which_limit_that_was() {
     world.begin(load("b"));
     world.models.on_late(worker(0, 2), Duration::from_secs(600));
     world.dies(worker(0, 2));
-    let told = "`b` cannot be loaded: cpu0#2: it had not answered the command after 600 s; `command_timeout_s` of \
-                [limits] gives it more time";
+    let told = "`b` cannot be loaded: cpu0#2: it had not answered the command after 600 s; `--deadline`, or \
+                `command_timeout_s` of [limits], gives it more time";
     assert_eq!(world.told, [Err(told.to_owned())]);
+}
+
+#[test]
+fn a_load_may_take_as_long_as_its_owner_lets_it_and_no_less_than_other_commands() {
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    for (own, within) in [(None, 10), (Some(60), 10), (Some(3_600), 60)] {
+        let mut world = World::new(&["a"], 1);
+        let mut plan = plan("b");
+        plan.options.load_timeout_s = own;
+        world.begin(ModelCommand::Load(plan));
+        let due = Timestamp::default().after(minutes(within));
+        let late = |now| world.models.late(now, minutes(10));
+        assert_eq!(
+            late(Timestamp::default().after(minutes(within) - Duration::from_secs(1))),
+            None
+        );
+        assert_eq!(late(due), Some((worker(0, 2), minutes(within))));
+        assert_eq!(world.models.first_due(minutes(10)).map(|(due, ..)| due), Some(due));
+    }
 }
 
 #[test]

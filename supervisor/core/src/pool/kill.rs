@@ -41,7 +41,10 @@ pub(crate) enum Breach {
     /// It closed its channel and did not end.
     ClosedChannel,
     /// It has not answered its command in time.
-    LateCommand,
+    LateCommand {
+        /// The time that it had.
+        after: Duration,
+    },
     /// It has answered a command of this number, which it was not sent.
     UnknownCommand(u64),
 }
@@ -83,9 +86,7 @@ impl KillCause {
         match self {
             Self::Beacon => KillReason::BeaconLost,
             Self::Breach(Breach::ClosedChannel) => KillReason::ClosedChannel,
-            Self::Breach(Breach::LateCommand) => {
-                KillReason::LateWithCommand { after: config.command_timeout }
-            }
+            Self::Breach(Breach::LateCommand { after }) => KillReason::LateWithCommand { after },
             Self::Breach(Breach::UnknownCommand(number)) => KillReason::UnknownCommand { number },
             Self::DeviceFault(fault) => KillReason::DeviceFault(fault),
             Self::FreeDevice(Freed::DeviceOut) => KillReason::DeviceOut,
