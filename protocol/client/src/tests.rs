@@ -370,11 +370,7 @@ fn after_a_reconnect_the_request_is_submitted_again_under_its_key() {
 
 /// A model of `[N, 4]` bytes that gives `[N, columns]` of them.
 fn rows_of(columns: i64, state: ModelState) -> ModelInfo {
-    let spec = |name: &str, columns| TensorSpec {
-        name: name.into(),
-        datatype: DataType::Uint8,
-        shape: vec![ANY_SIZE, columns],
-    };
+    let spec = |name: &str, columns| TensorSpec::new(name, DataType::Uint8, [ANY_SIZE, columns]);
     ModelInfo {
         inputs: vec![spec("x", 4)],
         outputs: vec![spec("y", columns)],

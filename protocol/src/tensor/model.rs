@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ANY_SIZE, DataType, Tensor, TensorLayout, TensorSpec};
+use super::{ANY_SIZE, Tensor, TensorLayout, TensorSpec};
 use crate::limits::MODEL_NAME_BYTES_MAX;
 use crate::named::named;
 
@@ -148,14 +148,14 @@ impl ModelInfo {
     }
 
     /// The size of the packed outputs for these inputs, bytes. `None` unless the model fixes every dimension of
-    /// every output, except for a first one that the inputs choose, and none is BYTES.
+    /// every output and how many there are, except for a first one that the inputs choose, and none is BYTES.
     #[must_use]
     pub fn output_bytes(&self, inputs: &[Tensor]) -> Option<u64> {
         let free = |spec: &&TensorSpec| spec.shape.first() == Some(&ANY_SIZE);
         let named = |spec: &TensorSpec| inputs.iter().find(|tensor| tensor.name() == spec.name);
         let rows = self.inputs.iter().find(free).and_then(named);
         let rows = rows.and_then(|tensor| tensor.shape().first().copied());
-        if self.outputs.iter().any(|spec| spec.datatype == DataType::Bytes) {
+        if self.outputs.iter().any(|spec| spec.any_rank || spec.is_text()) {
             return None;
         }
         let given = |spec: &TensorSpec| {
@@ -250,17 +250,14 @@ pub fn check_model_name(name: &str) -> Result<(), ModelNameError> {
 mod tests {
     use super::*;
     use crate::codec;
+    use crate::tensor::DataType;
 
     fn info() -> ModelInfo {
         ModelInfo {
             name: "m".into(),
             sha256: "00".into(),
             onnxruntime: "1.31.1".into(),
-            inputs: vec![TensorSpec {
-                name: "x".into(),
-                datatype: DataType::Bf16,
-                shape: vec![-1, 3],
-            }],
+            inputs: vec![TensorSpec::new("x", DataType::Bf16, [-1, 3])],
             outputs: Vec::new(),
             max_batch: 32,
             contexts: 4,
@@ -296,11 +293,7 @@ mod tests {
     fn the_size_of_outputs_is_known_where_only_the_first_dimension_is_free() {
         let given = [Tensor::new("x", DataType::Fp32, vec![5, 3]).unwrap()];
         let bytes = |inputs: &[i64], outputs: &[&[i64]]| {
-            let spec = |name: String, shape: &[i64]| TensorSpec {
-                name,
-                datatype: DataType::Fp32,
-                shape: shape.to_vec(),
-            };
+            let spec = |name: String, shape: &[i64]| TensorSpec::new(name, DataType::Fp32, shape);
             let outputs = outputs.iter().enumerate();
             let outputs = outputs.map(|(at, shape)| spec(format!("y{at}"), shape)).collect();
             let inputs = vec![spec("x".into(), inputs)];
@@ -318,6 +311,9 @@ mod tests {
         assert_eq!(bytes(&[5, 3], &[&[-1, 2]]), None, "no input says how many rows");
         assert_eq!(bytes(&[-1, 3], &[&[2, 2], &[-1, -1]]), None);
         assert_eq!(bytes(&[-1, 3], &[&[-1, 1 << 33]]), None, "beyond every limit");
+        let open = TensorSpec { any_rank: true, ..TensorSpec::new("y", DataType::Fp32, []) };
+        let open = ModelInfo { outputs: vec![open], ..info() };
+        assert_eq!(open.output_bytes(&given), None, "it is no single number");
     }
 
     #[test]

@@ -296,7 +296,7 @@ impl ModelOptions {
             let is_like = |want: &TensorSpec, own: &TensorSpec| {
                 let mut sides = want.shape.iter().zip(&own.shape);
                 (&own.name, own.datatype) == (&want.name, want.datatype)
-                    && own.shape.len() == want.shape.len()
+                    && (own.any_rank || own.shape.len() == want.shape.len())
                     && sides.all(|(&a, &b)| a == b || a == ANY_SIZE || b == ANY_SIZE)
             };
             let other = listed.iter().find(|want| !own.iter().any(|own| is_like(want, own)));

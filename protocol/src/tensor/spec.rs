@@ -20,8 +20,11 @@ pub struct TensorSpec {
     pub name: String,
     /// The type of its elements.
     pub datatype: DataType,
-    /// The dimensions; [`ANY_SIZE`] for one that the model leaves open.
+    /// The dimensions; [`ANY_SIZE`] for one that the model leaves open. A single number has none.
     pub shape: Vec<i64>,
+    /// Whether the model leaves open even how many dimensions there are: `shape` is empty then. Only an output may.
+    #[serde(default)]
+    pub any_rank: bool,
 }
 
 /// Why a tensor does not match a model's input.
@@ -72,6 +75,11 @@ fn cast(want: DataType) -> String {
 }
 
 impl TensorSpec {
+    /// An input or output with so many dimensions.
+    pub fn new(name: impl Into<String>, datatype: DataType, shape: impl Into<Vec<i64>>) -> Self {
+        Self { name: name.into(), datatype, shape: shape.into(), any_rank: false }
+    }
+
     /// Whether its elements are those of BYTES.
     #[must_use]
     pub fn is_text(&self) -> bool {
@@ -98,10 +106,14 @@ impl TensorSpec {
     }
 }
 
-/// Prints `x FP32 [?, 3]`.
+/// Prints `x FP32 [?, 3]`, and `x FP32 [...]` if it may have any number of dimensions.
 impl fmt::Display for TensorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.name, self.datatype, Shape(&self.shape))
+        let Self { name, datatype, shape, any_rank } = self;
+        match any_rank {
+            true => write!(f, "{name} {datatype} [...]"),
+            false => write!(f, "{name} {datatype} {}", Shape(shape)),
+        }
     }
 }
 
@@ -289,15 +301,12 @@ mod tests {
 
     #[test]
     fn a_model_takes_what_has_its_type_and_fits_its_open_dimensions() {
-        let spec = |shape: &[i64]| TensorSpec {
-            name: "x".into(),
-            datatype: DataType::Fp32,
-            shape: shape.to_vec(),
-        };
+        let spec = |shape: &[i64]| TensorSpec::new("x", DataType::Fp32, shape);
         let given = tensor(&[4, 3]).unwrap();
         assert_eq!(spec(&[ANY_SIZE, 3]).accepts(&given), Ok(()));
         assert_eq!(spec(&[4, 3]).accepts(&given), Ok(()));
         assert_eq!(spec(&[ANY_SIZE, 3]).to_string(), "x FP32 [?, 3]");
+        assert_eq!(TensorSpec { any_rank: true, ..spec(&[]) }.to_string(), "x FP32 [...]");
         assert_eq!(given.to_string(), "x FP32 [4, 3]");
         let error = spec(&[ANY_SIZE, 5]).accepts(&given).unwrap_err();
         assert_eq!(error.to_string(), "`x` has the shape [4, 3]; the model takes [?, 5]");

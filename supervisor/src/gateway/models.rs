@@ -102,8 +102,8 @@ impl Model {
             "name": self.name(),
             "versions": versions,
             "platform": self.platform(),
-            "inputs": self.inputs(),
-            "outputs": self.outputs(),
+            "inputs": self.inputs().iter().map(described).collect::<Vec<_>>(),
+            "outputs": self.outputs().iter().map(described).collect::<Vec<_>>(),
         })
     }
 
@@ -147,6 +147,11 @@ impl Model {
             Self::Onnx(model, asked) => model.job(*asked, request).map(PoolJob::Model),
         }
     }
+}
+
+/// An input or output in metadata, which cannot say that any number of dimensions is possible.
+fn described(TensorSpec { name, datatype, shape, any_rank: _ }: &TensorSpec) -> Value {
+    json!({ "name": name, "datatype": datatype, "shape": shape })
 }
 
 /// Checks that a request has the inputs that the model takes, each of the right type and shape.

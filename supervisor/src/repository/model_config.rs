@@ -223,11 +223,9 @@ impl Reader {
         if self.has_rows {
             dims.insert(0, ANY_SIZE);
         }
-        let spec = TensorSpec {
-            name: name.ok_or_else(|| lacks("name"))?,
-            datatype: kind.ok_or_else(|| lacks("data_type"))?,
-            shape: dims,
-        };
+        let (name, kind) =
+            (name.ok_or_else(|| lacks("name"))?, kind.ok_or_else(|| lacks("data_type"))?);
+        let spec = TensorSpec::new(name, kind, dims);
         into(self.config.options.tensors.get_or_insert_default()).push(spec);
         Ok(())
     }

@@ -385,11 +385,7 @@ mod tests {
 
     #[test]
     fn equal_shapes_count_once_and_too_many_are_refused() {
-        let tensor = |name: &str| TensorSpec {
-            name: name.to_owned(),
-            datatype: DataType::Fp32,
-            shape: vec![ANY_SIZE, 4],
-        };
+        let tensor = |name: &str| TensorSpec::new(name, DataType::Fp32, [ANY_SIZE, 4]);
         let signature = Signature {
             inputs: vec![tensor("x")],
             outputs: vec![tensor("y")],

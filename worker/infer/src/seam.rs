@@ -71,7 +71,7 @@ pub(super) use fixed::Fixed;
 pub(super) use place::{Place, download, on_stream, on_stream_too, places, run_grids, upload};
 pub(super) use placement::{AssignedNode, assigned_nodes};
 pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, running};
-pub(super) use shapes::input_has_shape;
+pub(super) use shapes::{Side, has_shape};
 pub(super) use value::Value;
 
 /// The answer of an allocator without counts.

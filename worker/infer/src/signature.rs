@@ -224,7 +224,7 @@ fn spec(
     Tensor::new(name(), datatype, smallest).map_err(limit)?;
     let is_free = shape.first() == Some(&ANY_SIZE);
     let symbol = is_free.then(|| symbols.first().cloned().unwrap_or_default());
-    Ok((TensorSpec { name: name(), datatype, shape }, symbol))
+    Ok((TensorSpec::new(name(), datatype, shape), symbol))
 }
 
 #[cfg(test)]

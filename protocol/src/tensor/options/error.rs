@@ -134,11 +134,7 @@ mod tests {
 
     #[test]
     fn an_input_that_the_list_lacks_is_named() {
-        let spec = |name: &str| TensorSpec {
-            name: name.to_owned(),
-            datatype: DataType::Fp32,
-            shape: vec![ANY_SIZE, 4],
-        };
+        let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, [ANY_SIZE, 4]);
         let tensors = ListedTensors { inputs: vec![spec("x")], outputs: Vec::new() };
         let options = ModelOptions { tensors: Some(tensors.into()), ..ModelOptions::default() };
         let error = options.check_tensors(&[spec("x"), spec("i")], &[]).unwrap_err().to_string();

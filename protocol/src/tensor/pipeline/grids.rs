@@ -219,5 +219,5 @@ impl GridsRun {
 }
 
 fn spec(name: &str, shape: &[i64]) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype: DataType::Uint8, shape: shape.to_vec() }
+    TensorSpec::new(name, DataType::Uint8, shape)
 }

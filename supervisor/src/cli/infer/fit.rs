@@ -107,10 +107,8 @@ pub(super) mod tests {
         inputs: &[(&str, DataType, &[i64])],
         reason: &str,
     ) -> DeviceModel {
-        let spec = |&(name, datatype, shape): &(&str, DataType, &[i64])| TensorSpec {
-            name: name.into(),
-            datatype,
-            shape: shape.to_vec(),
+        let spec = |&(name, datatype, shape): &(&str, DataType, &[i64])| {
+            TensorSpec::new(name, datatype, shape)
         };
         let is_ready = reason.is_empty();
         let model = ModelInfo {

@@ -113,7 +113,7 @@ fn sizes() -> TensorSpec {
 /// A tensor of any number of items.
 fn spec(name: &str, datatype: DataType, item: &[i64]) -> TensorSpec {
     let shape = [&[ANY_SIZE], item].concat();
-    TensorSpec { name: name.to_owned(), datatype, shape }
+    TensorSpec::new(name, datatype, shape)
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ mod tests {
 
     fn info(datatype: DataType, max_batch: u32) -> ModelInfo {
         ModelInfo {
-            inputs: vec![TensorSpec { name: "x".into(), datatype, shape: vec![-1, 500] }],
+            inputs: vec![TensorSpec::new("x", datatype, [-1, 500])],
             warm_up_shapes: vec![vec![2, 500]],
             steps: Vec::new(),
             max_batch,

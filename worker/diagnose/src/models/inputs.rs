@@ -62,7 +62,7 @@ mod tests {
 
     fn info(first: i64, datatype: DataType) -> ModelInfo {
         ModelInfo {
-            inputs: vec![TensorSpec { name: "x".into(), datatype, shape: vec![first, 100] }],
+            inputs: vec![TensorSpec::new("x", datatype, [first, 100])],
             warm_up_shapes: vec![vec![1, 100]],
             steps: Vec::new(),
             ..ModelInfo::unavailable("m", String::new())

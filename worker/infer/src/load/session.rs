@@ -76,12 +76,17 @@ impl Opened {
             refusal(lenient, fault, &providers, &options.cpu_ops)
         });
         let (session, signature) = SharedSession::of(made?, host, manner, signature_of);
-        let signature = Arc::new(signature?);
+        let mut signature = signature?;
         for (index, input) in signature.inputs.iter().enumerate() {
-            if input.shape.is_empty() && !seam::input_has_shape(&session, index)? {
+            if input.shape.is_empty() && !seam::has_shape(&session, seam::Side::Input, index)? {
                 return Err(SignatureError::NoShape { name: input.name.clone() }.into());
             }
         }
+        for (index, output) in signature.outputs.iter_mut().enumerate() {
+            let may_lack = output.shape.is_empty();
+            output.any_rank = may_lack && !seam::has_shape(&session, seam::Side::Output, index)?;
+        }
+        let signature = Arc::new(signature);
         let nodes = audit(&seam::assigned_nodes(&session)?, &providers, &options.cpu_ops)?;
         Ok(Self { session, signature, nodes })
     }

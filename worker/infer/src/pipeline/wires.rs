@@ -317,20 +317,29 @@ fn suggestion(wrong: &str, specs: &[TensorSpec]) -> String {
 
 /// What is of both types and shapes, under the first name; `None` if nothing can be.
 fn merged(one: &TensorSpec, other: &TensorSpec) -> Option<TensorSpec> {
-    if one.datatype != other.datatype || one.shape.len() != other.shape.len() {
+    if one.datatype != other.datatype {
+        return None;
+    }
+    if one.any_rank {
+        return Some(other.clone());
+    }
+    if one.shape.len() != other.shape.len() {
         return None;
     }
     let side = |(&a, &b): (&i64, &i64)| match (a, b) {
         (ANY_SIZE, side) | (side, ANY_SIZE) => Some(side),
         (a, b) => (a == b).then_some(a),
     };
-    let shape = one.shape.iter().zip(&other.shape).map(side).collect::<Option<_>>()?;
-    Some(TensorSpec { name: one.name.clone(), datatype: one.datatype, shape })
+    let shape = one.shape.iter().zip(&other.shape).map(side).collect::<Option<Vec<_>>>()?;
+    Some(TensorSpec::new(&*one.name, one.datatype, shape))
 }
 
 /// `FP32 [?, 4]`.
 pub(super) fn written(spec: &TensorSpec) -> String {
-    described(spec.datatype, &spec.shape)
+    match spec.any_rank {
+        true => format!("{} [...]", spec.datatype),
+        false => described(spec.datatype, &spec.shape),
+    }
 }
 
 /// `FP32 [3, 4]`.

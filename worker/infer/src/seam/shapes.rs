@@ -1,5 +1,5 @@
-//! Whether the model's file states a shape for an input. `ort` gives one without dimensions if it does not, as it does
-//! for a single number.
+//! Whether the model's file states a shape for an input or output. `ort` gives one without dimensions if it does not,
+//! as it does for a single number.
 
 use std::ptr::{self, NonNull};
 
@@ -8,7 +8,14 @@ use ort::sys;
 use super::SharedSession;
 use crate::error::RuntimeFault;
 
-/// What a session says of an input. It is ours to release.
+/// Inputs or outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Input,
+    Output,
+}
+
+/// What a session says of an input or output. It is ours to release.
 struct TypeInfo(NonNull<sys::OrtTypeInfo>);
 
 impl Drop for TypeInfo {
@@ -21,14 +28,21 @@ impl Drop for TypeInfo {
     }
 }
 
-/// Whether the input of this index, which is a tensor, has a shape.
-pub(crate) fn input_has_shape(session: &SharedSession, index: usize) -> Result<bool, RuntimeFault> {
+/// Whether the input or output of this index, which is a tensor, has a shape.
+pub(crate) fn has_shape(
+    session: &SharedSession,
+    side: Side,
+    index: usize,
+) -> Result<bool, RuntimeFault> {
+    let (call, info_of) = match side {
+        Side::Input => ("SessionGetInputTypeInfo", ort::api().SessionGetInputTypeInfo),
+        Side::Output => ("SessionGetOutputTypeInfo", ort::api().SessionGetOutputTypeInfo),
+    };
     let mut info = ptr::null_mut();
     #[expect(unsafe_code, reason = "ort has no wrapper for it")]
     // SAFETY: it reads the session, which lives; `info` is written.
-    let status =
-        unsafe { (ort::api().SessionGetInputTypeInfo)(session.address(), index, &raw mut info) };
-    session.check("SessionGetInputTypeInfo", status)?;
+    let status = unsafe { info_of(session.address(), index, &raw mut info) };
+    session.check(call, status)?;
     let Some(info) = NonNull::new(info).map(TypeInfo) else { return Ok(true) };
     let mut tensor = ptr::null();
     #[expect(unsafe_code, reason = "ort has no wrapper for it")]

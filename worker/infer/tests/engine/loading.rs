@@ -9,8 +9,8 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::model::ModelState;
 
 use crate::harness::{ask, engine, load, submit};
-use crate::onnx::{FLOAT, Folder, Message, graph, model as made, node, value};
-use crate::tensors::{device, fp32, model, runtime};
+use crate::onnx::{FLOAT, Folder, INT64, Message, graph, model as made, node, value};
+use crate::tensors::{device, fp32, int64, model, runtime};
 
 fn defaults() -> ModelOptions {
     ModelOptions::default()
@@ -66,6 +66,32 @@ fn an_input_without_a_shape_is_refused_and_a_single_number_is_served() {
     let input = Message::default().text(1, "x").message(2, &Message::default().message(1, &tensor));
     let error = engine.load("any", &file("any.onnx", &input), &defaults()).unwrap_err().to_string();
     assert!(error.starts_with("its input `x` states no shape, not even a number"), "{error}");
+}
+
+#[test]
+fn an_output_of_any_number_of_dimensions_is_told_from_a_single_number() {
+    let Some(engine) = engine() else { return };
+    let folder = Folder::new();
+    let of = |name: &str, element, shape: Option<&Message>| {
+        let tensor = Message::default().number(1, element);
+        let tensor = shape.into_iter().fold(tensor, |tensor, shape| tensor.message(2, shape));
+        Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
+    };
+    let row = Message::default().message(1, &Message::default().text(2, "n"));
+    let nodes = [node("Reshape", &["x", "sides"], "y"), node("Size", &["x"], "size")];
+    let inputs = [of("x", FLOAT, Some(&row)), of("sides", INT64, Some(&row))];
+    let outputs = [of("y", FLOAT, None), value("size", INT64, &[])];
+    let file = folder.file("any.onnx", &made(&graph(&nodes, &[], &inputs, &outputs)));
+    let info = engine.load("any", &file, &defaults()).expect("the model loads");
+    let said: Vec<_> = info.outputs.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["y FP32 [...]", "size INT64 []"]);
+    let x = || fp32("x", &[6], &[0.5; 6]);
+    for shape in [&[2, 3][..], &[6], &[1, 6, 1]] {
+        let sides = int64("sides", &[shape.len() as u64], shape);
+        let y = &ask(&engine, "any", &[x(), sides])[0];
+        let got: Vec<i64> = y.shape.iter().map(|&side| side.cast_signed()).collect();
+        assert_eq!(got, shape);
+    }
 }
 
 #[test]

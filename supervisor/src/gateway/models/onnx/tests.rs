@@ -10,7 +10,7 @@ use crate::gateway::regions::Memory;
 use crate::gateway::request;
 
 fn spec(name: &str, datatype: DataType, shape: &[i64]) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype, shape: shape.to_vec() }
+    TensorSpec::new(name, datatype, shape)
 }
 
 /// A model with rows: each row has floats and a flag; the outputs are floats and halves.

@@ -5,7 +5,7 @@ use gridpool_protocol::tensor::pipeline::Step;
 use super::*;
 
 fn spec(name: &str, datatype: DataType, shape: &[i64]) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype, shape: shape.to_vec() }
+    TensorSpec::new(name, datatype, shape)
 }
 
 fn fp32(name: &str, shape: &[i64]) -> TensorSpec {
