@@ -309,7 +309,9 @@ impl Settings {
             Some(repository) => repository::at_start(repository, &models, flags.keep_going)
                 .map_err(|error| wrong_repository(&flags, &origins, &error))?,
         };
-        check_names(&models, &flags, &origins)?;
+        let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
+        limits.standbys = flags.standbys.unwrap_or(limits.standbys);
+        check_models(&models, &limits, &flags, &origins)?;
         let quotas = flags.quotas.iter().map(|text| WrittenQuota::parse_flag(text));
         let quotas = quotas.collect::<Result<Vec<_>, _>>();
         let note = |quota: &WrittenQuota| (format!("quota.{}", quota.who), flags.origin("--quota"));
@@ -325,8 +327,6 @@ impl Settings {
         let trace = traces::resolve(&flags, file.trace, &mut origins)?;
         let nats = flags.nats.clone().over(file.nats).resolve();
         let nats = nats.map_err(|reason| flags.wrong("--nats", reason))?;
-        let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
-        limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         flags.note(&mut origins);
         let writes = match flags.sandbox_write.is_empty() {
             true => &file.sandbox_write,
@@ -366,20 +366,34 @@ impl Settings {
     }
 }
 
-/// Checks that HTTP can serve each model under its name.
-fn check_names(
+/// Checks that HTTP can serve each model under its name, and that it says what memory it may take if that is planned.
+fn check_models(
     models: &[ModelPlan],
+    limits: &PoolConfig,
     flags: &Overrides,
     origins: &Origins,
 ) -> Result<(), ConfigError> {
-    let taken = |model: &ModelPlan| Some((model.name.clone(), why_taken(split(&model.name).0)?));
-    let Some((name, reason)) = models.iter().find_map(taken) else { return Ok(()) };
+    let wrong = |model: &ModelPlan| {
+        let lacks = limits.model_bytes_max > 0 && model.options.device_bytes.is_none();
+        let no_size = || {
+            format!(
+                "the model `{}` has no `device_bytes`: with the limit `model_bytes_max` each model says what it may \
+                 take",
+                model.name
+            )
+        };
+        let why = why_taken(split(&model.name).0).or_else(|| lacks.then(no_size));
+        Some((model.name.clone(), why?))
+    };
+    let Some((name, reason)) = models.iter().find_map(wrong) else { return Ok(()) };
     Err(match origins.of(&format!("model.{name}.name")) {
         Origin::File { file, line } => {
             ConfigError::File { file: file.clone(), line: *line, reason }
         }
-        Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
-            flags.wrong("--model", reason)
+        Origin::Environment { .. } | Origin::Flag { .. } => flags.wrong("--model", reason),
+        // A folder of the repository.
+        Origin::Default => {
+            ConfigError::Content { given: flags.given("--model-repository"), reason }
         }
     })
 }

@@ -310,12 +310,6 @@ fn check_memory(
     if max == 0 {
         return Ok(());
     }
-    if let Some(plan) = models.iter().find(|plan| plan.options.device_bytes.is_none()) {
-        return Err(format!(
-            "the model `{}` has no `device_bytes`: with the limit `model_bytes_max` each model says what it may take",
-            plan.name
-        ));
-    }
     for device in devices.iter().map(|device| device.id) {
         let is_on = |plan: &&ModelPlan| {
             plan.options.devices.as_ref().is_none_or(|devices| devices.has(device))

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::command::gridpool;
-use crate::jobs::{PROGRAM, job};
+use crate::jobs::{PROGRAM, data, job};
 use crate::pool::cpu;
 use crate::wait::eventually_so;
 
@@ -86,6 +86,30 @@ fn a_pool_uses_the_settings_that_show_lists() {
     assert_eq!(changed.len(), 1);
     let (response, _) = setting(&document, "policy.cuda 2");
     assert_eq!(*response, changed[0]["response"]);
+}
+
+#[test]
+fn a_model_without_the_bytes_that_a_limit_asks_for_is_named_with_its_line() {
+    let model = data("models/mlp.onnx");
+    let text = format!(
+        "[[model]]\nname = 'mlp'\npath = '{}'\n\n[limits]\nmodel_bytes_max = 1_000\n",
+        model.display()
+    );
+    let (_folder, path) = config(&text);
+    let lacks = format!("{}, line 2: the model `mlp` has no `device_bytes`", path.display());
+    gridpool(["config", "check"]).arg(&path).run().complains(78, &[&lacks]);
+    gridpool(["serve", "--config"]).arg(&path).run().complains(78, &[&lacks]);
+}
+
+#[test]
+fn an_address_that_serve_refuses_is_warned_of() {
+    let said = |more: &str| {
+        let (_folder, path) = config(&format!("grpc = '0.0.0.0:8001'\n{more}"));
+        gridpool(["config", "check"]).arg(&path).run().output()
+    };
+    let open = said("");
+    assert!(open.contains("line 1: warning: everyone who reaches 0.0.0.0:8001"), "{open}");
+    assert!(!said("insecure = true\n").contains("warning"));
 }
 
 #[test]

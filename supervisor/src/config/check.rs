@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{ConfigError, Named, Origin, Overrides, check_names, file, pipelines};
+use gridpool_core::config::PoolConfig;
+
+use super::{ConfigError, Named, Origin, Overrides, check_models, file, pipelines};
 
 /// A config file without errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +23,9 @@ pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
     let mut settings = file::read(file, Named::MustBeThere)?;
     let found = pipelines::find_models(&mut settings.models, &settings.origins);
     found.map_err(|error| vec![error])?;
-    let named = check_names(&settings.models, &Overrides::default(), &settings.origins);
-    named.map_err(|error| vec![error])?;
+    let limits = settings.limits.as_ref().unwrap_or(&PoolConfig::DEFAULT);
+    let checked = check_models(&settings.models, limits, &Overrides::default(), &settings.origins);
+    checked.map_err(|error| vec![error])?;
     let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
         let fault = &rule.fault;
         let reason = format!(
@@ -31,8 +34,18 @@ pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
         );
         (format!("policy.{fault}"), reason)
     });
+    let options = &settings.http_options;
+    let lets_all_in = options.tokens.is_none() && !options.is_insecure();
+    let places = [("http", &settings.http), ("grpc", &settings.grpc)].into_iter();
+    let open = places.filter_map(|(setting, place)| {
+        let place = place.as_ref().filter(|place| lets_all_in && !place.is_local())?;
+        let reason = format!(
+            "everyone who reaches {place} could run jobs: `serve` refuses that without `http_tokens` or `insecure`"
+        );
+        Some((setting.to_owned(), reason))
+    });
     let mut warnings = Vec::new();
-    for (setting, reason) in unlisted {
+    for (setting, reason) in unlisted.chain(open) {
         if let Origin::File { file, line } = settings.origins.of(&setting) {
             let text = format!("{}, line {line}: warning: {reason}", file.display());
             warnings.push((*line, text));
