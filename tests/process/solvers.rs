@@ -226,6 +226,19 @@ fn a_mistake_stands_at_its_line_of_the_file_and_leaves_the_other_functions_alone
 }
 
 #[test]
+fn a_statement_that_a_program_has_not_is_a_mistake_of_the_command_line() {
+    let (_folder, path) = file("BG = 5\n\ndef right(I):\n    x = rot90(I)\n    return x\n");
+    for named in ["x9", "1", "4294967295"] {
+        let of_file = format!("{path} has no statement `{named}`: name a statement, or its line; ");
+        let program = format!("@{path}:right");
+        let ended = gridpool(["run", &program, "--trace", named]).run();
+        ended.complains(2, &[&of_file, "the first are x"]);
+    }
+    let typed = gridpool(["run", "y = rot90(I)\nO = y", "--trace", "x9"]).run();
+    typed.complains(2, &["the program has no statement `x9`: name a statement"]);
+}
+
+#[test]
 fn values_above_the_last_function_are_for_functions_and_may_not_use_the_grid() {
     let (_folder, path) = file("x = rot90(I)\ndef solve(I):\n    return rot180(I)\n");
     let ended = gridpool(["check", &path]).run();

@@ -229,17 +229,33 @@ fn compiled<T>(
 /// Statements that are named to who asks for one that is not there.
 const NAMES_SHOWN_MAX: usize = 8;
 
+/// Why a text does not give the value of a statement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Untraced {
+    /// The text does not parse.
+    #[error(transparent)]
+    Text(#[from] Mistakes),
+    /// It has no such statement.
+    #[error("there is no statement `{until}`: {help}")]
+    NoStatement {
+        /// What was asked for.
+        until: String,
+        /// What to write instead.
+        help: String,
+    },
+}
+
 /// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this
 /// line. What stands behind the statement is left out.
 ///
 /// # Errors
-/// [`Mistakes`] if the text does not parse or has no such statement.
-pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
+/// [`Untraced`] if the text does not parse or has no such statement.
+pub fn traced(text: &str, until: &str) -> Result<String, Untraced> {
     let text = unmarked(text);
     let refused = |mistakes| Mistakes::new(text, mistakes);
     let (module, mistakes) = parse::module(text);
     if !mistakes.is_empty() {
-        return Err(refused(mistakes));
+        return Err(refused(mistakes).into());
     }
     let (_, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
     let is_it = |statement: &&Statement<'_>| {
@@ -247,7 +263,6 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
         statement.name == Some(until) || (line + 1).to_string() == until
     };
     let Some(statement) = body.iter().rfind(is_it) else {
-        let message = format!("there is no statement `{until}`");
         let names: Vec<_> = body
             .iter()
             .filter(|of| !of.is_hidden())
@@ -258,7 +273,7 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
             [] => "none has a name here: write its line".to_owned(),
             names => format!("name a statement, or its line; the first are {}", names.join(", ")),
         };
-        return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
+        return Err(Untraced::NoStatement { until: until.to_owned(), help });
     };
     let (_, start) = mistake::line_of(text, statement.span.start);
     let margin = &text[start..statement.span.start];

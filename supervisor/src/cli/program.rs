@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use gridpool_protocol::near;
 use gridpool_protocol::program::{Program, ProgramError, Ties};
-use gridpool_protocol::solver::{Source, traced};
+use gridpool_protocol::solver::{Source, Untraced, traced};
 
 use super::arguments::ProgramFlags;
 use super::error::CommandError;
@@ -64,14 +64,20 @@ impl ProgramText {
     }
 
     /// The text that computes the value of one statement.
-    pub(super) fn up_to(self, line: Option<&str>) -> Result<Self, CommandError> {
-        let Some(line) = line else { return Ok(self) };
+    pub(super) fn up_to(self, typed: Option<&str>) -> Result<Self, CommandError> {
+        let Some(typed) = typed else { return Ok(self) };
         // A line is named as the file counts it.
-        let counted: Option<u32> = line.parse().ok();
-        let within = counted.and_then(|line| (line + 1).checked_sub(self.first_line));
-        let line = within.map_or_else(|| line.to_owned(), |line| line.to_string());
-        let text = traced(&self.text, &line)
-            .map_err(|mistakes| self.wrong(mistakes.from_line(self.first_line).into()))?;
+        let counted: Option<u32> = typed.parse().ok();
+        let within = counted.and_then(|line| line.checked_add(1)?.checked_sub(self.first_line));
+        let line = within.map_or_else(|| typed.to_owned(), |line| line.to_string());
+        let text = traced(&self.text, &line).map_err(|error| match error {
+            Untraced::Text(mistakes) => self.wrong(mistakes.from_line(self.first_line).into()),
+            Untraced::NoStatement { until: _, help } => {
+                let file = self.file.as_deref().map(Path::display);
+                let place = file.map_or_else(|| "the program".to_owned(), |file| file.to_string());
+                CommandError::Usage(format!("{place} has no statement `{typed}`: {help}"))
+            }
+        })?;
         Ok(Self { text, ..self })
     }
 
