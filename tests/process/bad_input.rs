@@ -97,6 +97,8 @@ fn a_missing_input_is_named() {
     run("rot90").arg("-").arg("-").run().complains(2, &["`-` is named twice"]);
     let typed = gridpool(["check", "rot90 | hmirror"]).run();
     typed.complains(65, &["no file has this name", "echo 'rot90 | hmirror' | gridpool check -"]);
+    let wrong = gridpool(["check", "O = foo(I)"]).run();
+    wrong.complains(65, &["no file has this name", "`gridpool run` takes a program that is typed"]);
 }
 
 #[test]

@@ -143,10 +143,11 @@ fn wrong(file: &Path, text: &str, error: &ProgramError) -> CommandError {
 /// Reads a file of programs, or standard input.
 pub(super) fn read(file: &Path) -> Result<String, CommandError> {
     let wrong = |why| CommandError::ProgramFile { file: file.to_owned(), why };
-    let failed = |error: io::Error| match file.to_str().filter(|text| misplaced::is_program(text)) {
+    let looks_so = |text: &&str| text.contains(['(', '|', '=']) || misplaced::is_program(text);
+    let failed = |error: io::Error| match file.to_str().filter(looks_so) {
         Some(text) if error.kind() == io::ErrorKind::NotFound => wrong(format!(
-            "no file has this name; a program is read from standard input if `-` stands in its place: echo '{text}' | \
-             gridpool check -"
+            "no file has this name; `gridpool run` takes a program that is typed, and `-` in place of the file reads \
+             one from standard input: echo '{text}' | gridpool check -"
         )),
         Some(_) | None => wrong(format!("cannot be read: {error}")),
     };
