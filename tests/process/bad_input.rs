@@ -382,6 +382,11 @@ fn an_impossible_socket_is_refused_with_a_remedy() {
     let file = folder.path().join("file");
     fs::write(&file, "mine").expect("a file can be written");
     serve(&file).complains(78, &["exists and is not a socket", "--socket"]);
+    let input = data("grids.json").display().to_string();
+    for command in [&["status"][..], &["submit", "rot90", &input]] {
+        let call = gridpool(command).arg("--socket").arg(&file).run();
+        call.complains(2, &["file is not a socket: name that of a pool with --socket"]);
+    }
     assert_eq!(fs::read_to_string(&file).expect("it is still there"), "mine");
     serve(&file.join("pool.sock")).complains(78, &["file"]);
     let missing = folder.path().join("no/such");

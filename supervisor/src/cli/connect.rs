@@ -1,6 +1,8 @@
 //! How commands reach a running pool.
 
+use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -69,5 +71,13 @@ pub(super) fn connect_for_job(
 pub(super) fn socket_path(socket: Option<PathBuf>) -> Result<PathBuf, CommandError> {
     let overrides = Overrides { socket, ..Overrides::default() };
     let none: Option<&Path> = None;
-    Ok(Settings::resolve(overrides, none)?.socket)
+    let path = Settings::resolve(overrides, none)?.socket;
+    // No pool comes there: to wait for one would be in vain.
+    match fs::metadata(&path) {
+        Ok(meta) if !meta.file_type().is_socket() => Err(CommandError::Usage(format!(
+            "{} is not a socket: name that of a pool with --socket",
+            path.display()
+        ))),
+        Ok(_) | Err(_) => Ok(path),
+    }
 }
