@@ -76,6 +76,13 @@ impl Core {
         Ok(plans)
     }
 
+    /// The model of this full name that workers should have, or are being given.
+    #[must_use]
+    pub fn model_plan(&self, full_name: &str) -> Option<&ModelPlan> {
+        let mut plans = self.catalogue.groups.values().flat_map(Models::plans_now);
+        plans.find(|plan| plan.name == full_name)
+    }
+
     /// The full name that a model gets which is loaded under this name; the name itself if none is left.
     #[must_use]
     pub fn name_of_new(&self, name: &str) -> String {

@@ -13,7 +13,7 @@ use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::split;
 
-use super::pool::{Asked, Pool, Wants};
+use super::pool::{Asked, FileOf, Pool};
 use super::turns::Turns;
 use super::watch::Watch;
 use super::{Repository, RepositoryMode, scan};
@@ -58,13 +58,13 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Follows a repository, for the pool at `socket`, which has these models now; `wants` says whether it is to have
-    /// the model of a full name.
+    /// Follows a repository, for the pool at `socket`, which has these models now; `file_of` says which file the model
+    /// of a full name has, if the pool is to have it.
     pub(crate) fn start(
         repository: Repository,
         socket: PathBuf,
         has: &[ModelPlan],
-        wants: Wants,
+        file_of: FileOf,
     ) -> io::Result<Self> {
         let folder = std::path::absolute(&repository.folder)?;
         let (orders, received) = mpsc::channel();
@@ -92,7 +92,7 @@ impl Keeper {
         }
         let own = has.iter().filter(|plan| plan.path.starts_with(&folder));
         let known = own.map(|plan| split(&plan.name).0.to_owned()).collect();
-        let pool = Arc::new(Pool::new(folder, socket, has, wants));
+        let pool = Arc::new(Pool::new(folder, socket, has, file_of));
         let (turns, ended) = (Turns::default(), orders.clone());
         let keeping = Keeping { pool, turns, ended, known, said: BTreeMap::new() };
         thread::Builder::new().name("keeper".into()).spawn(move || keeping.run(&received))?;
@@ -262,6 +262,8 @@ impl Pool {
                 // It may be on its way.
                 Err(error) => Some(News::Failed(error.to_string())),
             },
+            // An operator may have unloaded it.
+            Work::Leave if !self.has_loaded(name) => None,
             Work::Leave => {
                 Some(News::Left(self.unload(name).map_err(|error| Chain(&error).to_string())))
             }

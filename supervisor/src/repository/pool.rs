@@ -27,8 +27,8 @@ use crate::shell::capsules::hash_file;
 /// Between two looks at the models of workers that start.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Whether the pool is to have the model of this full name, loaded or not.
-pub(super) type Wants = Box<dyn Fn(&str) -> bool + Send + Sync>;
+/// The file of the model of this full name that the pool is to have, loaded or not.
+pub(super) type FileOf = Box<dyn Fn(&str) -> Option<PathBuf> + Send + Sync>;
 
 /// Why the pool has not what it should.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +48,8 @@ pub(super) enum SettleError {
 pub(super) struct Pool {
     pub(super) folder: PathBuf,
     socket: PathBuf,
-    wants: Wants,
-    /// The options that versions of the repository were loaded with, by full name.
+    file_of: FileOf,
+    /// The options that versions of the repository were loaded with, by full name. An operator may have unloaded some.
     loaded: Mutex<BTreeMap<String, ModelOptions>>,
     /// The hashes of files, as long as these do not change.
     hashes: Mutex<BTreeMap<PathBuf, (Stamp, String)>>,
@@ -66,11 +66,16 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     /// The pool at `socket`, which has these models.
-    pub(super) fn new(folder: PathBuf, socket: PathBuf, has: &[ModelPlan], wants: Wants) -> Self {
+    pub(super) fn new(
+        folder: PathBuf,
+        socket: PathBuf,
+        has: &[ModelPlan],
+        file_of: FileOf,
+    ) -> Self {
         let own = has.iter().filter(|plan| plan.path.starts_with(&folder));
         let loaded = own.map(|plan| (plan.name.clone(), plan.options.clone()));
         let loaded = Mutex::new(loaded.collect());
-        Self { folder, socket, wants, loaded, hashes: Mutex::default() }
+        Self { folder, socket, file_of, loaded, hashes: Mutex::default() }
     }
 
     pub(super) fn perform(&self, command: &RepositoryCommand) -> Result<String, Refusal> {
@@ -109,7 +114,7 @@ impl Pool {
         let client = self.client()?;
         let due = clock::now() + asked.patience();
         let is_starting = |rows: &[DeviceModel], full: &str| {
-            !rows.iter().any(|row| row.model.name == full) && (self.wants)(full)
+            !rows.iter().any(|row| row.model.name == full) && (self.file_of)(full).is_some()
         };
         let rows = loop {
             let rows = client.models()?;
@@ -187,9 +192,14 @@ impl Pool {
         Ok(said)
     }
 
-    /// Whether a version of this model was loaded from the repository.
-    fn has_loaded(&self, name: &str) -> bool {
-        self.loaded.lock().keys().any(|full| split(full).0 == name)
+    /// Whether the pool is to have a version of this model that was loaded from the repository.
+    pub(super) fn has_loaded(&self, name: &str) -> bool {
+        self.loaded.lock().keys().any(|full| split(full).0 == name && self.is_own(full))
+    }
+
+    /// Whether the pool is to have the model of this full name, from a file of the repository.
+    fn is_own(&self, full: &str) -> bool {
+        (self.file_of)(full).is_some_and(|file| file.starts_with(&self.folder))
     }
 
     /// What lies in the repository now that is not as it was when this version was loaded.
@@ -205,7 +215,8 @@ impl Pool {
         }
         // What an operator has loaded under this name has the operator's options.
         let loaded = self.loaded.lock();
-        let fields = loaded.get(&plan.name).map(|then| other_fields(then, &plan.options));
+        let loaded = loaded.get(&plan.name).filter(|_| self.is_own(&plan.name));
+        let fields = loaded.map(|then| other_fields(then, &plan.options));
         if let Some(fields) = fields.filter(|fields| !fields.is_empty()) {
             what.push(format!("{} has other {} now", scan::CONFIG, fields.join(", ")));
         }
@@ -358,7 +369,8 @@ mod tests {
         let plan = |options| ModelPlan { name: "m".to_owned(), path: path.clone(), options };
         let then = ModelOptions { keep: true, ..ModelOptions::default() };
         let (at, has) = (folder.path().to_owned(), [plan(then.clone())]);
-        let pool = Pool::new(at.clone(), at, &has, Box::new(|_| true));
+        let own = path.clone();
+        let pool = Pool::new(at.clone(), at, &has, Box::new(move |_| Some(own.clone())));
         let sha256 = hash_file(&path).unwrap();
         let serving = ModelInfo { sha256, ..ModelInfo::unavailable("m", String::new()) };
         let differs = |options| pool.difference(&plan(options), &serving);

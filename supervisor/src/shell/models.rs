@@ -1,6 +1,8 @@
 //! The rows about models, as many as fit one message; and which changes of models are refused before the core hears of
 //! them.
 
+use std::path::PathBuf;
+
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::{DeviceModel, ModelCommand, Refusal};
@@ -28,14 +30,9 @@ impl Shared {
         (all.into_iter().skip(from as usize).take_while(fits).collect(), total)
     }
 
-    /// Whether workers are to have the model of this full name, loaded or not.
-    pub(super) fn wants_model(&self, name: &str) -> bool {
-        let core = self.lock();
-        match core.pool.model_plans() {
-            Ok(plans) => plans.iter().any(|plan| plan.name == name),
-            // One is being changed. The group of a model has its name, if it has not chosen another.
-            Err(_) => core.pool.groups().any(|(_, own, has_work)| has_work && own == name),
-        }
+    /// The file of the model of this full name that workers are to have, loaded or not.
+    pub(super) fn model_file(&self, full_name: &str) -> Option<PathBuf> {
+        self.lock().pool.model_plan(full_name).map(|plan| plan.path.clone())
     }
 }
 

@@ -14,9 +14,9 @@ impl Shared {
     /// Follows a model repository from now on.
     pub(super) fn follow(self: &Arc<Self>, repository: Repository) -> io::Result<()> {
         let shared = Arc::clone(self);
-        let wants = Box::new(move |name: &str| shared.wants_model(name));
+        let file_of = Box::new(move |full_name: &str| shared.model_file(full_name));
         let has = self.lock().pool.model_plans().unwrap_or_default();
-        let keeper = Keeper::start(repository, self.socket.clone(), &has, wants)?;
+        let keeper = Keeper::start(repository, self.socket.clone(), &has, file_of)?;
         drop(self.keeper.set(keeper));
         Ok(())
     }

@@ -67,6 +67,26 @@ fn tritonclient_loads_swaps_and_unloads_models_of_the_repository() {
 }
 
 #[test]
+fn what_an_operator_has_unloaded_is_the_repositorys_no_longer() {
+    let Some((setup, repository)) = setup("request") else { return };
+    let path = file(setup.folder(), 1);
+    let pool = setup.start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    let change = |what: &str| {
+        Web::open(&pool).ask("POST", &format!("/v2/repository/models/m/{what}"), "", b"")
+    };
+    let operator = pool.client();
+    operator.unload_model("m").expect("it is there");
+    let plan = ModelPlan { name: "m".to_owned(), path, options: ModelOptions::default() };
+    operator.load_model(plan).expect("the model loads");
+    fs::write(repository.join("m/config.pbtxt"), "max_batch_size: 3").expect("a config");
+    assert_eq!(change("load").status, 200, "it has the operator's options, and the same file");
+    operator.unload_model("m").expect("it is there");
+    fs::rename(repository.join("m"), repository.join(".m")).expect("it is ours");
+    change("unload").complains(400, "the repository has no model `m`");
+}
+
+#[test]
 fn a_repository_that_is_watched_is_followed_without_a_request() {
     let Some((setup, repository)) = setup("poll") else { return };
     let made = [2, 3].map(|factor| file(setup.folder(), factor));
