@@ -176,7 +176,12 @@ impl Parser<'_> {
             let number: i64 = word.parse().map_err(|_| {
                 self.error(span.clone(), format!("`{word}` is not a number that fits"))
             })?;
-            Value::Number(if negative { -number } else { number })
+            let number = if negative { -number } else { number };
+            if word.starts_with('0') && number != 0 {
+                let error = self.error(span, format!("`{word}` is no number"));
+                return Err(error.with_help(format!("write {number}")));
+            }
+            Value::Number(number)
         } else if negative {
             return Err(self.error(span, "expected a number after `-`".to_owned()));
         } else {

@@ -116,6 +116,7 @@ fn errors_point_at_the_place_and_say_what_to_write() {
         ("replace(1, 2", 7..8, "this bracket is never closed", ""),
         ("rot90)", 5..6, "this bracket closes nothing", ""),
         ("replace(99999999999999999999, 1)", 8..28, "is not a number that fits", ""),
+        ("crop(0, 0, 02, 2)", 11..13, "`02` is no number", "write 2"),
         ("apply(first)", 6..11, "grids, but inside `apply` each element is a grid", ""),
         ("apply(hconcat)", 6..13, "inside `apply` each element is a grid", ""),
         (

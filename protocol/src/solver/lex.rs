@@ -268,7 +268,14 @@ impl<'t> Lexer<'t> {
         }
         let number = if word.contains('_') { word.replace('_', "").parse() } else { word.parse() };
         if let Ok(number) = number {
-            return Ok(Some(Token::Number(number)));
+            // As in Python.
+            let has_zeros = word.starts_with('0') && number != 0;
+            if !has_zeros && !word.contains("__") && !word.ends_with('_') {
+                return Ok(Some(Token::Number(number)));
+            }
+            let mistake = Mistake::new(start..self.at, format!("`{word}` is no number"));
+            let help = format!("write {number}");
+            return Err(Refused::new(mistake.with_help(help), Some(Token::Number(number))));
         }
         let is_number = word.bytes().all(|byte| byte == b'_' || is_digit(&byte));
         let (message, instead) = if is_number {
