@@ -13,6 +13,9 @@ pub const RUNTIME_VARIABLE: &str = "XDG_RUNTIME_DIR";
 /// The file name of a pool's socket at the default path.
 pub const SOCKET_NAME: &str = "pool.sock";
 
+/// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
+pub const PATH_BYTES_MAX: usize = 107;
+
 /// The folder of the default socket, and whether it comes from [`RUNTIME_VARIABLE`]:
 /// `$XDG_RUNTIME_DIR/gridpool`, or the user's own folder under `/tmp`.
 #[must_use]

@@ -261,6 +261,7 @@ fn code_of_listening(error: &ListenError) -> u8 {
         | ListenError::Foreign { .. }
         | ListenError::Given(_)
         | ListenError::Link(_)
+        | ListenError::LongName { .. }
         | ListenError::Missing(_)
         | ListenError::Movable { .. }
         | ListenError::NotDirectory(_)

@@ -3,12 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use gridpool_ipc::socket::{self, RUNTIME_VARIABLE};
+use gridpool_ipc::socket::{self, PATH_BYTES_MAX, RUNTIME_VARIABLE};
 
 use super::{ConfigError, Origin, Origins, Overrides};
-
-/// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 pub(super) fn resolve_socket(
     flags: &Overrides,
@@ -38,10 +35,10 @@ pub(super) fn check_socket(path: &Path) -> Result<(), String> {
             "the path of the socket is empty: name a file, such as /tmp/pool/pool.sock".to_owned()
         );
     }
-    if bytes.len() > SOCKET_PATH_BYTES_MAX {
+    if bytes.len() > PATH_BYTES_MAX {
         return Err(format!(
             "the path of the socket has {} bytes; a Unix socket takes at most \
-             {SOCKET_PATH_BYTES_MAX}",
+             {PATH_BYTES_MAX}",
             bytes.len()
         ));
     }

@@ -248,7 +248,7 @@ pub(super) fn check_folder(folder: &Path) -> io::Result<()> {
 
 /// Whether a socket can have that name.
 fn check_name(path: &Path) -> Result<(), ListenError> {
-    if path.as_os_str().len() > 107 {
+    if path.as_os_str().len() > socket::PATH_BYTES_MAX {
         return Err(ListenError::TooLong(path.to_owned()));
     }
     // Checked first, because `folder/` has a last component too.

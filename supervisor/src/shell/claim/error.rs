@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use gridpool_ipc::socket::PATH_BYTES_MAX;
+
 use crate::shell::given::GivenError;
 
 /// Why the pool has no socket.
@@ -80,8 +82,26 @@ pub enum ListenError {
     )]
     Folder(PathBuf),
     /// The path is longer than a socket's may be.
-    #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
+    #[error(
+        "{} is too long for a socket path (at most {} bytes): name a shorter one with --socket",
+        .0.display(),
+        PATH_BYTES_MAX
+    )]
     TooLong(PathBuf),
+    /// The name of its file is longer than a socket's may be while it is made.
+    #[error(
+        "{path}: the name of the file has {bytes} bytes, and that of a socket at most {most}: name a shorter one with \
+         --socket",
+        path = path.display()
+    )]
+    LongName {
+        /// The path of the socket.
+        path: PathBuf,
+        /// Of its last component.
+        bytes: usize,
+        /// The most that it may have.
+        most: usize,
+    },
     /// The socket that the service manager gives cannot be served.
     #[error(transparent)]
     Given(#[from] GivenError),

@@ -1,10 +1,12 @@
 //! Makes the file of a socket.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use gridpool_ipc::socket::PATH_BYTES_MAX;
 use nix::unistd::geteuid;
 
 use super::{ListenError, OwnFile, failed};
@@ -13,6 +15,12 @@ use super::{ListenError, OwnFile, failed};
 pub(super) fn open(path: &Path, name: PathBuf) -> Result<(UnixListener, OwnFile), ListenError> {
     const UNFINISHED: &str = "new";
     let unfinished = name.with_added_extension(UNFINISHED);
+    // It is bound in its folder, by a path that takes some of the bytes.
+    if let Some(over) = unfinished.as_os_str().len().checked_sub(PATH_BYTES_MAX + 1) {
+        let bytes = name.file_name().map_or(0, OsStr::len);
+        let most = bytes.saturating_sub(over + 1);
+        return Err(ListenError::LongName { path: path.to_owned(), bytes, most });
+    }
     clear(path, &name)?;
     clear(&path.with_added_extension(UNFINISHED), &unfinished)?;
     let listener =

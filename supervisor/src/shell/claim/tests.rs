@@ -249,3 +249,15 @@ fn whoever_finds_the_socket_can_connect() {
         }
     });
 }
+
+#[test]
+fn a_name_that_is_too_long_while_the_socket_is_made_is_refused_with_the_most_that_fits() {
+    let folder = tempfile::Builder::new().prefix("s").rand_bytes(6).tempdir_in("/tmp").unwrap();
+    let named = |bytes: usize| folder.path().join("s".repeat(bytes));
+    let Err(ListenError::LongName { bytes: 91, most, .. }) = claim(&named(91)) else {
+        panic!("it fits into 107 bytes, and not with what is set before and behind it");
+    };
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    // Another descriptor of the folder may take a digit more.
+    drop(claim(&named(most - 2)).unwrap());
+}
