@@ -17,7 +17,8 @@ const COUNTED_AT_ONCE: usize = 4_096;
 /// What a search has done so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchSummary {
-    /// Programs whose results were given, those of templates each. Once the search has ended, all that were read.
+    /// Programs whose results were given; those that a device made of a template count when all of their job were
+    /// given. Once the search has ended, all that were read.
     pub requested: u64,
     /// Those of them that devices made of templates.
     pub expanded: u64,
