@@ -28,9 +28,12 @@ impl Core {
         self.catalogue.groups.values().flat_map(Models::loads).collect()
     }
 
-    /// A row for each model that no device serves, nor is about to.
+    /// A row for each model that no device serves, nor is about to. In a pool that ends none is missed.
     #[must_use]
     pub fn missing(&self, now: Timestamp) -> Vec<MissingModel> {
+        if self.pool.is_draining() {
+            return Vec::new();
+        }
         let all = self.catalogue.groups.values().flat_map(Models::open);
         all.filter_map(|full_name| match self.state_of(now, full_name) {
             Load::Failed { why, elsewhere: false } => {

@@ -1,4 +1,4 @@
-//! What a group owes to the models that it had before, and what its requests cost others.
+//! What a group owes to the models that it had before, what its requests cost others, and how it ends.
 
 use super::*;
 
@@ -74,4 +74,12 @@ fn a_model_that_is_loaded_elsewhere_does_not_wait_for_its_last_worker_to_end() {
     // Both groups of the name have workers that end. The one of the same devices takes it.
     tell(&mut core, change(4, load()));
     assert_eq!(core.groups().count(), 3, "the grids' and two of models");
+}
+
+#[test]
+fn a_model_whose_workers_have_left_at_the_end_of_the_pool_is_not_missing() {
+    let mut core = both();
+    tell(&mut core, Event::DrainRequested);
+    tell(&mut core, exited(infer(2), ExitStatus::Code(0)));
+    assert_eq!(core.missing(Timestamp::default()), []);
 }
