@@ -10,7 +10,7 @@ use arrow_ipc::{Endianness, Field, Message, RecordBatch, Schema, Type, root_as_m
 use super::super::npy::integer;
 use super::{Cause, Diagnostic};
 
-/// The first bytes of a file; a stream follows, and a footer.
+/// The first bytes of a file, and the last; between them are a stream and a footer.
 const FILE_MAGIC: &[u8] = b"ARROW1";
 /// Stands before each message.
 const CONTINUATION: &[u8] = b"\xff\xff\xff\xff";
@@ -38,6 +38,10 @@ impl<'a> Table<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Box<Diagnostic>> {
         // Writers pad the magic to 8 bytes or to 64.
         let padded = bytes.strip_prefix(FILE_MAGIC).map(|rest| rest.iter().position(|&b| b != 0));
+        // Cut between two record batches it would be a shorter table.
+        if padded.is_some() && !bytes.ends_with(FILE_MAGIC) {
+            return Err(broken("it ends too early"));
+        }
         let mut rest = match padded {
             Some(padding) => &bytes[FILE_MAGIC.len() + padding.unwrap_or(0)..],
             None => bytes,
