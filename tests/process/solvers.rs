@@ -148,6 +148,9 @@ fn solve_compares_with_the_expected_outputs_and_exits_1_if_one_differs() {
     let all = gridpool(solve).arg(data("tasks")).run();
     assert_eq!(all.code, Some(1), "{}", all.stderr);
     assert!(all.stdout.contains("3 of 8 tasks solved; 9 of 12 pairs equal"), "{}", all.stdout);
+    let text = std::fs::read_to_string(data("solvers.py")).expect("an example");
+    let typed = gridpool(["solve", "-", "--devices", "cpu:1"]).arg(data("tasks")).stdin(text).run();
+    assert_eq!(typed.stdout, all.stdout, "{}", typed.stderr);
     let right = gridpool(solve).arg(data("tasks/quarter_turn.json")).arg("--json").run();
     assert_eq!(right.code, Some(0), "{}", right.stderr);
     let document = right.document();

@@ -95,7 +95,7 @@ use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
 use export::Export;
 use flags::{ChaosFlag, PoolFlags, QueueFlags, Read};
-use input::{Inputs, Stdin};
+use input::{Input, InputError, Inputs, Stdin};
 use interrupt::Interrupt;
 use operator::{drained, print_result};
 use own_pool::{in_own_pool, start_pool};
@@ -302,10 +302,7 @@ fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, 
 }
 
 fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, CommandError> {
-    let mut stdin = io::stdin().lock();
-    let is_terminal = stdin.is_terminal();
-    let inputs = input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?;
-    let tasks = solve::prepare(flags, &inputs)?;
+    let tasks = solve::prepare(flags, &inputs(&flags.tasks)?)?;
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     let interrupt = Interrupt::new()?;
     in_own_pool(&settings, |client| solve::run(client, flags, &tasks, &interrupt))
@@ -355,9 +352,7 @@ struct Prepared {
 fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<Prepared, CommandError> {
     let (program, text, paths) = program::compiled(work)?;
     let (text, paths) = (&text, &paths);
-    let mut stdin = io::stdin().lock();
-    let is_terminal = stdin.is_terminal();
-    let inputs = input::read(paths, Stdin { is_terminal, reader: &mut stdin });
+    let inputs = inputs(paths);
     let typed = work.program.as_deref().filter(|typed| text == typed);
     let inputs = inputs.map_err(|error| misplaced::input(typed, paths, error))?;
     let inputs = Inputs::new(inputs, &program)?;
@@ -366,6 +361,13 @@ fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<Prepared, CommandE
     let priority = Priority::default();
     let plan = JobPlan { program, deadline: work.deadline, priority, batch_items, wait_if_busy };
     Ok(Prepared { plan, inputs, export, interrupt: Interrupt::new()? })
+}
+
+/// The inputs of a command line. Standard input is free then: programs may come from it, too.
+fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>, InputError> {
+    let mut stdin = io::stdin().lock();
+    let is_terminal = stdin.is_terminal();
+    input::read(paths, Stdin { is_terminal, reader: &mut stdin })
 }
 
 /// Runs the plan, writes its results to the file, and prints them.

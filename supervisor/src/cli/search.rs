@@ -9,7 +9,6 @@ mod tasks;
 mod tests;
 mod verify;
 
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,11 +24,10 @@ use gridpool_protocol::program::Ties;
 use super::connect::{cluster, connect};
 use super::error::CommandError;
 use super::flags::{PoolFlags, parse_seconds, whole};
-use super::in_own_pool;
-use super::input::{self, Input, Stdin};
+use super::input::Input;
 use super::interrupt::Interrupt;
 use super::place::PlaceFlags;
-use super::traceparent;
+use super::{in_own_pool, inputs, traceparent};
 use crate::config::Settings;
 use crate::devices;
 use bitmap::Bitmap;
@@ -116,11 +114,7 @@ pub(super) fn command(
         let twice = "`-` stands for the programs and for the tasks, but standard input can be read only once";
         return Err(CommandError::Usage(twice.to_owned()));
     }
-    let inputs = {
-        let mut stdin = io::stdin().lock();
-        let is_terminal = stdin.is_terminal();
-        input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?
-    };
+    let inputs = inputs(&flags.tasks)?;
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
     let prepared = prepare(flags, &inputs, worker)?;

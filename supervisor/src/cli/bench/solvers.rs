@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use gridpool_protocol::batch::Grid;
@@ -14,8 +13,7 @@ use serde::Serialize;
 
 use super::flags::BenchFlags;
 use crate::cli::error::{CommandError, system};
-use crate::cli::input::{self, Stdin};
-use crate::cli::solve;
+use crate::cli::{inputs, solve};
 
 /// The solvers to measure, and those that cannot be.
 #[derive(Debug, Default)]
@@ -32,9 +30,7 @@ impl Solvers {
             let why = "--batches: solvers are measured over one number of copies";
             return Err(CommandError::Usage(why.to_owned()));
         }
-        let mut stdin = io::stdin().lock();
-        let is_terminal = stdin.is_terminal();
-        let inputs = input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?;
+        let inputs = inputs(&flags.tasks)?;
         let mut solvers = Self::default();
         for task in solve::with_solvers(file, Ties::Cpython, &inputs)? {
             let is_wanted = |part: &String| task.name.contains(part.as_str());
