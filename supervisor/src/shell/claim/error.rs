@@ -24,9 +24,9 @@ pub enum ListenError {
     Directory(PathBuf),
     /// The directory belongs to someone else.
     #[error(
-        "{0} belongs to the user {owner} and not to you ({me}), who could put another socket in place \
-         of yours: name a socket in a directory of your own with --socket, or have root type `chown \
-         {me} {0}`", path.display()
+        "{} belongs to the user {owner} and not to you ({me}), who could put another socket in place \
+         of yours: name a socket in a directory of your own with --socket{}",
+        path.display(), made_there(path, *owner, *me)
     )]
     Foreign {
         /// The directory.
@@ -136,4 +136,17 @@ pub(in crate::shell) fn failed<E: Into<io::Error>>(
     what: &'static str,
 ) -> impl FnOnce(E) -> ListenError {
     move |source| ListenError::Io { path: path.to_owned(), what, source: source.into() }
+}
+
+/// How to get a directory in a folder of the system. One in another user's folder would be at that user's mercy.
+fn made_there(folder: &Path, owner: u32, me: u32) -> String {
+    const ROOT: u32 = 0;
+    if owner != ROOT {
+        return String::new();
+    }
+    let own = folder.join("gridpool");
+    format!(
+        ", such as one that root makes there with `install -d -m 700 -o {me} {}`",
+        own.display()
+    )
 }

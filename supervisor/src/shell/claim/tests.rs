@@ -39,8 +39,10 @@ fn a_directory_that_is_not_private_is_refused_with_the_command_that_mends_it() {
     for mode in [0o700, 0o755, 0o777, 0o1777] {
         let owner = check(33, mode).unwrap_err();
         assert!(owner.starts_with("/srv/pool belongs to the user 33 and not to you (7)"));
-        assert!(owner.contains("`chown 7 /srv/pool`") && !owner.contains("chmod"), "{owner}");
+        assert!(owner.ends_with("a directory of your own with --socket"), "{owner}");
     }
+    let system = check(0, 0o755).unwrap_err();
+    assert!(system.ends_with("root makes there with `install -d -m 700 -o 7 /srv/pool/gridpool`"));
 }
 
 #[test]
