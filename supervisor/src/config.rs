@@ -301,9 +301,12 @@ impl Settings {
         let models = models.and_then(|flags| models::merge(file.models, flags, &mut origins));
         let mut models = models.map_err(|reason| flags.wrong("--model", reason))?;
         pipelines::find_models(&mut models, &origins)?;
-        let mode = flags.repository.or(file.repository).unwrap_or_default();
         let folder = flags.model_repository.clone().or(file.model_repository);
-        let repository = folder.map(|folder| Repository { folder, mode });
+        let repository = match (folder, flags.repository.or(file.repository)) {
+            (Some(folder), mode) => Some(Repository { folder, mode: mode.unwrap_or_default() }),
+            (None, None) => None,
+            (None, Some(_)) => return Err(no_repository(&flags, &origins)),
+        };
         let models = match &repository {
             None => models,
             Some(repository) => repository::at_start(repository, &models, flags.keep_going)
@@ -396,6 +399,22 @@ fn check_models(
             ConfigError::Content { given: flags.given("--model-repository"), reason }
         }
     })
+}
+
+/// The error of a way to follow a model repository, where it is named, if there is none.
+fn no_repository(flags: &Overrides, origins: &Origins) -> ConfigError {
+    let reason =
+        "there is no model repository to follow: name its folder with --model-repository DIR"
+            .to_owned();
+    match origins.of("repository") {
+        Origin::File { file, line } if flags.repository.is_none() => {
+            ConfigError::File { file: file.clone(), line: *line, reason }
+        }
+        Origin::Default
+        | Origin::Environment { .. }
+        | Origin::File { .. }
+        | Origin::Flag { .. } => flags.wrong("--repository", reason),
+    }
 }
 
 /// The error of a model repository, where it is named.

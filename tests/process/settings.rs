@@ -283,7 +283,7 @@ fn sighup_reads_the_config_again_and_says_what_changes_and_what_does_not() {
 fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
     let serve = |given: &[&str]| gridpool(["serve", "--devices", "cpu:1"]).args(given).run();
     let http = ["--http", "127.0.0.1:0"];
-    let cases: [(&[&str], i32, &[&str]); 10] = [
+    let cases: [(&[&str], i32, &[&str]); 11] = [
         (&["--standby", "-1"], 2, &["invalid value '-1' for '--standby <N>'"]),
         (&["--operators", "-1"], 2, &["--operators: ", "`-1`"]),
         (&["--http-tokens", "/none"], 2, &["--http-tokens: nothing is served: add --http"]),
@@ -295,6 +295,7 @@ fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
             &["--http-tokens: /none cannot be read: name a file", "No such file"],
         ),
         (&["--model-repository", "/none"], 2, &["/none cannot be read: ", "name a folder"]),
+        (&["--repository", "poll"], 2, &["--repository: there is no model repository to follow: "]),
         (&["--state-dir", "/etc/passwd"], 78, &["/etc/passwd is not a folder: name one"]),
         (&["--state-dir", "/none/a"], 78, &["/none/a cannot be made: make it with `mkdir"]),
         (
