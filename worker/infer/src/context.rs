@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gridpool_protocol::tensor::pipeline::STATUS;
-use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
+use gridpool_protocol::tensor::{DataType, Tensor, Texts, TextsError};
 
 use super::error::RuntimeFault;
 use super::graphs::{Graphs, GraphsWanted};
+use super::inputs::{RunInputs, first_and_rows, part_of};
 use super::load::LoadError;
 use super::pipeline::{Chain, StepRun, WireError};
-use super::place::Source;
 use super::seam::{Binding, DeviceMemory, Running, SharedSession, Stop, Value, running};
 use super::signature::Signature;
 use super::warm_up::differing;
@@ -43,34 +43,6 @@ pub struct Context {
 enum Runner {
     Model { binding: Binding, session: SharedSession },
     Pipeline(Box<Chain>),
-}
-
-/// The inputs of one request in a run.
-#[derive(Clone, Debug)]
-pub(super) struct RunInputs<'a> {
-    /// The layout of its tensors.
-    pub(super) layout: &'a TensorLayout,
-    /// For each input of the model, the index of the tensor.
-    pub(super) order: &'a [usize],
-    /// Its tensors.
-    pub(super) source: &'a Source,
-    /// The rows to run; none if the model has no rows.
-    pub(super) rows: Option<Range<u64>>,
-}
-
-impl RunInputs<'_> {
-    /// The elements of its FP32 inputs, of its own rows.
-    pub(super) fn singles(&self) -> Vec<f32> {
-        let of_input = |input| {
-            let is_single = tensor(self, input).datatype() == DataType::Fp32;
-            let range = Some(bytes_of(self, input)).filter(|_| is_single).unwrap_or_default();
-            let mut bytes = vec![0; range.len()];
-            self.source.read(range.start, &mut bytes);
-            let elements = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-            elements.collect::<Vec<_>>()
-        };
-        (0..self.order.len()).flat_map(of_input).collect()
-    }
 }
 
 /// Why a run gave no usable outputs.
@@ -237,12 +209,12 @@ impl Context {
     ) -> Result<RunOutputs, RunError> {
         let (first, all_rows) = first_and_rows(shares);
         for (input, spec) in self.signature.inputs.iter().enumerate() {
-            let mut shape = tensor(first, input).signed_shape();
+            let mut shape = first.tensor(input).signed_shape();
             if spec.is_text() {
                 // Its model has no rows, so this is the only share.
-                let mut data = vec![0; bytes_of(first, input).len()];
-                first.source.read(bytes_of(first, input).start, &mut data);
-                let texts = Texts::new(&data, tensor(first, input).elements());
+                let mut data = vec![0; first.bytes_of(input).len()];
+                first.source.read(first.bytes_of(input).start, &mut data);
+                let texts = Texts::new(&data, first.tensor(input).elements());
                 let wrong = |why| RunError::Input { name: spec.name.clone(), why };
                 let texts = texts.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
                 match &mut self.runner {
@@ -256,7 +228,7 @@ impl Context {
             }
             if let (None, [only], Runner::Model { binding, .. }) = (graph, shares, &mut self.runner)
                 && spec.datatype != DataType::Bool
-                && let Some(range) = only.source.locked(&bytes_of(only, input))
+                && let Some(range) = only.source.locked(&only.bytes_of(input))
                 && binding.lend(input, spec.datatype, &shape, range)?
             {
                 continue;
@@ -270,7 +242,7 @@ impl Context {
             };
             let mut rest = memory;
             for share in shares {
-                let range = bytes_of(share, input);
+                let range = share.bytes_of(input);
                 let (mine, others) = rest.split_at_mut(range.len());
                 share.source.read(range.start, mine);
                 if spec.datatype == DataType::Bool {
@@ -302,7 +274,7 @@ impl Context {
         let (first, all_rows) = first_and_rows(shares);
         let Some(graphs) = &mut self.graphs else { return Ok(None) };
         let shape = |input| {
-            let mut shape = tensor(first, input).signed_shape();
+            let mut shape = first.tensor(input).signed_shape();
             if first.rows.is_some() {
                 shape[0] = all_rows.cast_signed();
             }
@@ -376,35 +348,6 @@ impl Context {
         let (is_replay, session) = (false, session.clone());
         Ok(RunOutputs { tensors, values, texts, steps, is_replay, session })
     }
-}
-
-/// The first share, and the rows of all.
-fn first_and_rows<'a, 'b>(shares: &'b [RunInputs<'a>]) -> (&'b RunInputs<'a>, u64) {
-    let first = shares.first().expect("a run has at least one share");
-    assert!(shares.len() == 1 || first.rows.is_some(), "only rows share a run");
-    let rows = |share: &RunInputs<'_>| share.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
-    (first, shares.iter().map(rows).sum())
-}
-
-fn tensor<'a>(share: &RunInputs<'a>, input: usize) -> &'a Tensor {
-    &share.layout.tensors()[share.order[input]]
-}
-
-/// Where the share's rows of an input lie in its tensors.
-fn bytes_of(share: &RunInputs<'_>, input: usize) -> Range<usize> {
-    let whole = share.layout.range(share.order[input]);
-    let Some(rows) = &share.rows else { return whole };
-    part_of(whole, tensor(share, input).shape()[0], rows)
-}
-
-/// The bytes of `rows`, if `whole` holds `all` rows.
-fn part_of(whole: Range<usize>, all: u64, rows: &Range<u64>) -> Range<usize> {
-    let at = |row: u64| {
-        let row = usize::try_from(row).expect("rows are counted in memory");
-        let all = usize::try_from(all).expect("rows are counted in memory");
-        whole.start + whole.len().checked_div(all).unwrap_or(0) * row
-    };
-    at(rows.start)..at(rows.end)
 }
 
 impl RunOutputs {

@@ -6,7 +6,8 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::tensor::model::{InferReport, ModelInfo, StepInfo, StepReport};
 use gridpool_protocol::tensor::{Tensor, TensorError, TensorLayout};
 
-use super::context::{RunError, RunInputs, RunOutputs};
+use super::context::{RunError, RunOutputs};
+use super::inputs::RunInputs;
 use super::pipeline::StepRun;
 use super::place::{Destination, Placed, Source, Writing};
 use super::signature::Arrangement;

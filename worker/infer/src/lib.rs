@@ -19,6 +19,7 @@ mod cuda_libraries;
 pub mod engine;
 mod error;
 mod graphs;
+mod inputs;
 mod job;
 pub mod library;
 mod load;

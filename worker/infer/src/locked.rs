@@ -9,8 +9,7 @@ use gridpool_protocol::ids::ArenaId;
 
 use super::seam::changing;
 
-/// Inputs of fewer bytes are copied to page-locked memory first: the processor does that faster than the runtime is told
-/// of another memory.
+/// Inputs of fewer bytes are copied to page-locked memory first: that takes the processor a few microseconds.
 const BYTES_MIN: u64 = 64 << 10;
 
 /// The arenas of a process, by name. One thread owns this and frees what it has locked, outside of all runs.

@@ -38,6 +38,10 @@
 //! `core/framework/utils.cc`; microsoft/onnxruntime issue 15438.) On a cpu device nothing is copied, and
 //! inputs are bound.
 //!
+//! An input in an arena whose pages are locked is not copied before: its tensor *is* that memory, and `Run` copies from
+//! there. The client may write to it meanwhile, so this is only for inputs that the session takes on the device
+//! (`SessionGetMemoryInfoForInputs`): the host reads nothing of it, and the device reads its own copy.
+//!
 //! The sessions of a pipeline on a GPU have one stream of their own, on which gridpool makes the copies by itself
 //! (`place.rs`). What is bound there lies on the device already, so `BindInput` copies nothing.
 

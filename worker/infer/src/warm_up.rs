@@ -7,9 +7,10 @@ use gridpool_protocol::tensor::{
     ANY_SIZE, DataType, Scalar, Tensor, TensorError, TensorLayout, numbers,
 };
 
-use super::context::{Context, RunError, RunInputs, RunOutputs};
+use super::context::{Context, RunError, RunOutputs};
 use super::error::RuntimeFault;
 use super::graphs::GraphsError;
+use super::inputs::RunInputs;
 use super::load::LoadError;
 use super::place::Source;
 use super::signature::Signature;

@@ -16,7 +16,7 @@ use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
 use super::session::{FALLBACK_IS_DISABLED, refusal, session};
 use super::*;
 use crate::Places;
-use crate::context::RunInputs;
+use crate::inputs::RunInputs;
 use crate::place::Source;
 use crate::seam::{Binding, HostMemory, Manner, OwnedAllocator, Stop, Value, alone};
 

@@ -6,7 +6,8 @@ use gridpool_ipc::clock;
 use gridpool_protocol::tensor::model::ModelInfo;
 
 use super::super::batcher::Part;
-use super::super::context::{Context, RunInputs};
+use super::super::context::Context;
+use super::super::inputs::RunInputs;
 use super::super::job::{InferError, Job, ModelRun};
 use super::super::seam::Stop;
 use super::{Queue, Shared};
