@@ -171,6 +171,7 @@ pub use gridpool_protocol::{chaos, limits, metrics, status, timeline};
 pub use handle::{Canceller, Handle};
 pub use job::Job;
 pub use loaded::LoadedBatch;
+pub use loaded::PRIVATE_BYTES_MAX;
 pub use model::OUTPUT_BYTES_DEFAULT;
 pub use search::{
     Bytecode, Candidate, Check, Checker, Given, SEARCH_DEADLINE_DEFAULT, SEARCH_JOBS_DEFAULT,
@@ -293,14 +294,15 @@ impl Client {
         self.send(job)?.wait()
     }
 
-    /// Packs a batch for any number of jobs ([`Job::over`]), into shared memory if it is not small.
+    /// Packs a batch for any number of jobs ([`Job::over`]), into shared memory if it has more than
+    /// [`PRIVATE_BYTES_MAX`].
     ///
     /// # Errors
     /// [`ClientError::Batch`] if it is empty; [`ClientError::Refused`] if the pool has too little shared
     /// memory.
     pub fn load(&self, batch: &GridBatch) -> Result<LoadedBatch, ClientError> {
         let layout = batch.layout()?;
-        if layout.bytes() <= loaded::PRIVATE_BYTES_MAX {
+        if layout.bytes() <= PRIVATE_BYTES_MAX {
             return Ok(LoadedBatch { source: Source::Private(Arc::new(batch.clone())), layout });
         }
         let lease = self.lease(layout)?;

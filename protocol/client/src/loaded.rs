@@ -8,14 +8,14 @@ use crate::lease::Lease;
 use crate::packed::PackedBatch;
 use crate::source::Source;
 
-/// Largest packed batch that is kept in private memory, bytes.
-pub(super) const PRIVATE_BYTES_MAX: usize = 16 * 1024;
+/// Largest packed batch that [`Client::load`](super::Client::load) keeps in private memory, bytes.
+pub const PRIVATE_BYTES_MAX: usize = 16 * 1024;
 
 /// A batch in shared memory, made by [`Client::load`](super::Client::load) or
 /// [`Client::build`](super::Client::build). Any number of jobs of that client may use it, also at the same
 /// time ([`Job::over`](super::Job::over)). Submitting such a job copies nothing, and a worker registers the
-/// memory only once. A batch of up to 16 KiB takes no shared memory, of which a client has few pieces:
-/// [`Client::load`](super::Client::load) keeps it in private memory, and each job over it copies it.
+/// memory only once. Of this memory a client has few pieces, so [`Client::load`](super::Client::load) keeps batches of up
+/// to [`PRIVATE_BYTES_MAX`] in private memory, and each job over one copies it.
 ///
 /// Clones share the batch. Jobs over it keep it alive, and so do results whose decoding needs its cells.
 /// After a reconnect the client packs it again.

@@ -19,8 +19,9 @@ use gridpool_protocol::message::ClientMessage;
 use super::{ClientError, link};
 use crate::lease::{Lease, Memory};
 
-/// Free arenas to keep, since workers have registered them already. A client may have as many jobs by default.
-const FREE_ARENAS_MAX: usize = 64;
+/// Free arenas to keep, since workers have registered them already: an input and a result of each job that a client may
+/// have under way by default.
+const FREE_ARENAS_MAX: usize = CLIENT_ARENAS_MAX;
 /// Any job may use a free arena of up to four times this size, bytes.
 const SMALL_ARENA_BYTES: u64 = 1 << 16;
 

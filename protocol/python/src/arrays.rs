@@ -1,8 +1,7 @@
 //! Large arrays as batches: `[N, H, W]`, or `(cells, sizes)`. Their cells are checked and copied once, straight into
 //! shared memory, on several threads if they are many.
 
-use gridpool_client::{BatchLayout, ClientError, LoadedBatch, Refusal};
-use gridpool_protocol::limits::INLINE_BYTES_MAX;
+use gridpool_client::{BatchLayout, ClientError, LoadedBatch, PRIVATE_BYTES_MAX, Refusal};
 use gridpool_protocol::shared::SharedSlice;
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
@@ -85,7 +84,7 @@ pub(crate) fn placed(
             Err(_) => return Ok(None),
         },
     };
-    if array.len() <= INLINE_BYTES_MAX || !array.is_c_contiguous() {
+    if array.len() <= PRIVATE_BYTES_MAX || !array.is_c_contiguous() {
         return Ok(None);
     }
     let shapes = match (array.shape(), sizes_of) {

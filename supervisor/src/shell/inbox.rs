@@ -34,6 +34,10 @@ const TOGETHER_MAX: usize = 64;
 /// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
 const ROUNDS_MAX: usize = 8;
 
+/// How often that one finds a single batch before it no longer waits for the next: jobs come one by one again, and are
+/// handled sooner by the threads that have them.
+const LONE_MAX: usize = 64;
+
 /// What a worker says of an attempt.
 pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
 
@@ -150,7 +154,7 @@ impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         // The release build aborts on panic. In tests, the panic that poisoned the lock is in the log.
         let mut core = self.core.lock();
-        if core.empty_inbox(self) {
+        if core.empty_inbox(self) > 0 {
             core.take_told().send(self);
         }
         core
@@ -177,23 +181,24 @@ impl Shared {
         }
     }
 
-    /// Handles what lies in the inbox.
-    fn serve_inbox(&self) {
+    /// Handles what lies in the inbox. Returns how many batches that were.
+    fn serve_inbox(&self) -> usize {
         let mut core = self.core.lock();
-        core.empty_inbox(self);
+        let batches = core.empty_inbox(self);
         core.take_told().send_after(core, self);
+        batches
     }
 }
 
 impl Core {
-    /// Handles what lies in the inbox. Returns whether there was something.
-    pub(super) fn empty_inbox(&mut self, shared: &Shared) -> bool {
+    /// Handles what lies in the inbox. Returns how many batches that were.
+    pub(super) fn empty_inbox(&mut self, shared: &Shared) -> usize {
         let batches = shared.inbox.take(self);
-        if batches.is_empty() {
-            return false;
+        let count = batches.len();
+        if count > 0 {
+            self.take_in(shared, batches);
         }
-        self.take_in(shared, batches);
-        true
+        count
     }
 
     fn take_in(&mut self, shared: &Shared, batches: impl IntoIterator<Item = Batch>) {
@@ -289,9 +294,11 @@ impl Together {
 /// The body of the inbox's own thread. It ends with the pool.
 pub(super) fn serve(shared: &Shared) {
     while shared.inbox.wait() {
+        let mut lone = 0;
         loop {
-            shared.serve_inbox();
-            if !shared.inbox.has_soon(shared.spin) && shared.inbox.is_done() {
+            lone = if shared.serve_inbox() > 1 { 0 } else { lone + 1 };
+            let has_more = lone < LONE_MAX && shared.inbox.has_soon(shared.spin);
+            if !has_more && shared.inbox.is_done() {
                 break;
             }
         }

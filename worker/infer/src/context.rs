@@ -207,6 +207,19 @@ impl Context {
         shares: &[RunInputs<'_>],
         stop: &Stop,
     ) -> Result<RunOutputs, RunError> {
+        let ran = self.run_over(graph, shares, stop);
+        if let Runner::Model { binding, .. } = &mut self.runner {
+            binding.return_lent();
+        }
+        ran
+    }
+
+    fn run_over(
+        &mut self,
+        graph: Option<usize>,
+        shares: &[RunInputs<'_>],
+        stop: &Stop,
+    ) -> Result<RunOutputs, RunError> {
         let (first, all_rows) = first_and_rows(shares);
         for (input, spec) in self.signature.inputs.iter().enumerate() {
             let mut shape = first.tensor(input).signed_shape();

@@ -52,7 +52,7 @@ impl ArenaPart {
 
     /// The same range, which the device may copy by itself if the pages of its arena are locked.
     #[must_use]
-    pub fn locked(self, locked: Option<Arc<LockedArena>>) -> Self {
+    pub fn with_lock(self, locked: Option<Arc<LockedArena>>) -> Self {
         let is_same = |locked: &Arc<LockedArena>| std::ptr::eq(locked.map(), &*self.map);
         Self { locked: locked.filter(is_same), ..self }
     }

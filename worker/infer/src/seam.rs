@@ -25,6 +25,7 @@
 //! - A session is freed. Its allocators free their memory with their last owner, so that must be the session: a
 //!   [`Value`] and an [`OwnedAllocator`] keep a share of it (`Held`).
 //! - A run, with the tensors that it makes and the waits for it.
+//! - Pages of an arena are locked or unlocked (`locked.rs`): at another time if it cannot be now.
 //!
 //! Streams and events may be made meanwhile, a thread may enter a context, and a tensor's memory goes back to its
 //! allocator without a call of CUDA.
@@ -72,9 +73,11 @@ use super::library::is_new_enough;
 pub(super) use binding::Binding;
 pub(super) use bound::Bound;
 pub(super) use fixed::Fixed;
-pub(super) use place::{Place, download, on_stream, on_stream_too, places, run_grids, upload};
+pub(super) use place::{
+    Place, download, input_places, on_stream, on_stream_too, places, run_grids, upload,
+};
 pub(super) use placement::{AssignedNode, assigned_nodes};
-pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, running};
+pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, changing_now, running};
 pub(super) use shapes::{Side, has_shape};
 pub(super) use value::Value;
 

@@ -46,6 +46,9 @@ use crate::{growth, process};
 /// How often an idle worker checks whether it has grown too far. It also checks after every message.
 const IDLE_LOOK: Duration = Duration::from_secs(60);
 
+/// How often it looks whether the last request is done with an arena that is forgotten.
+const SWEEP_EVERY: Duration = Duration::from_millis(20);
+
 /// The configuration of an inference worker.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -119,7 +122,11 @@ impl Server {
 
     fn serve(&self, requests: &mut Receiver) -> i32 {
         loop {
-            let request = match link::next(requests, clock::now() + IDLE_LOOK) {
+            let look = match self.locked.borrow_mut().sweep() {
+                true => SWEEP_EVERY,
+                false => IDLE_LOOK,
+            };
+            let request = match link::next(requests, clock::now() + look) {
                 Ok(request) => request,
                 Err(code) => return code,
             };
@@ -219,7 +226,7 @@ impl Server {
             return Ok(part);
         }
         let locked = self.locked.borrow_mut().of_input(slice.arena, part.map(), slice.bytes);
-        Ok(part.locked(locked))
+        Ok(part.with_lock(locked))
     }
 
     fn part(&self, slice: Slice) -> Result<ArenaPart, String> {

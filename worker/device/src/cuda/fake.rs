@@ -42,7 +42,7 @@ pub(super) fn fail(call: &str, code: u32) {
     set_script(&format!("call={call} code={code}"));
 }
 
-fn take_calls() -> Vec<&'static str> {
+pub(super) fn take_calls() -> Vec<&'static str> {
     machine::with(machine::Machine::take_calls)
 }
 

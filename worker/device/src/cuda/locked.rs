@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "registers an arena with the driver")]
 
+use std::mem;
 use std::sync::Arc;
 
 use gridpool_ipc::arena::ArenaMap;
@@ -53,7 +54,8 @@ impl Drop for LockedArena {
         let start = self.map.all().as_ptr();
         let undone = self.driver.enter(self.context).and_then(|()| self.driver.unregister(start));
         if let Err(fault) = undone {
-            tracing::warn!(%fault, "the pages of an arena stay locked");
+            tracing::warn!(%fault, "an arena stays mapped, since its pages stay locked");
+            mem::forget(Arc::clone(&self.map));
         }
     }
 }
@@ -72,7 +74,9 @@ mod tests {
         let (start, kept) = (map.all().as_ptr(), Arc::downgrade(&map));
         drop(map);
         assert_eq!(locked.map().all().as_ptr(), start);
+        fake::take_calls();
         drop(locked);
+        assert!(fake::take_calls().contains(&"cuMemHostUnregister"));
         assert!(kept.upgrade().is_none());
         let map = Arc::new(Arena::create(1 << 16).unwrap().map().unwrap());
         let driver = fake::driver("").unwrap();

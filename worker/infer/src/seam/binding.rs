@@ -8,22 +8,39 @@ use gridpool_protocol::tensor::DataType;
 use ort::sys;
 
 use super::bound::Bound;
-use super::{Manner, OwnedAllocator, Place, RuntimeFault, SharedSession, Stop, Value, places};
+use super::{
+    Manner, OwnedAllocator, Place, RuntimeFault, SharedSession, Stop, Value, input_places,
+};
 use crate::place::LockedRange;
 
 /// What one thread runs: inputs in memory of its own, outputs in memory of the runtime.
 #[derive(Debug)]
 pub(crate) struct Binding {
     // Dropped in this order: tensors before the allocator that made them, all before the session.
-    inputs: Vec<Option<Value>>,
+    inputs: Vec<Input>,
     /// None if inputs go with the run.
     bound: Option<Bound>,
-    /// Whether a run copies an input to the device before it reads it.
-    is_copied: Vec<bool>,
     allocator: Arc<OwnedAllocator>,
     input_names: Vec<CString>,
     output_names: Vec<CString>,
     session: SharedSession,
+}
+
+/// An input of a run.
+#[derive(Debug)]
+struct Input {
+    /// In memory of its own.
+    own: Option<Value>,
+    /// In its place in the next run: in memory of a client.
+    lent: Option<Value>,
+    /// A run takes it on the device, and so copies it there before anything reads it.
+    is_on_device: bool,
+}
+
+impl Input {
+    fn value(&self) -> &Value {
+        self.lent.as_ref().or(self.own.as_ref()).expect("every input was given memory")
+    }
 }
 
 // SAFETY: nothing in it belongs to a thread: ONNX Runtime's objects may be used by one thread after
@@ -39,20 +56,17 @@ impl Binding {
         output_names: Vec<CString>,
     ) -> Result<Self, RuntimeFault> {
         let allocator = Arc::new(OwnedAllocator::of_host(session)?);
-        let (bound, is_copied) = match session.manner {
+        let (bound, taken) = match session.manner {
             Manner::Bound => {
                 let outputs = output_names.iter().map(|name| (name.clone(), Place::Host));
                 let bound = Bound::new(session, input_names.clone(), outputs.collect())?;
-                (Some(bound), vec![false; input_names.len()])
+                (Some(bound), vec![Place::Host; input_names.len()])
             }
-            Manner::Fed => {
-                let (taken, _) = places(session, input_names.len(), output_names.len())?;
-                (None, taken.iter().map(|&place| place == Place::Device).collect())
-            }
+            Manner::Fed => (None, input_places(session, input_names.len())?),
         };
-        let inputs = input_names.iter().map(|_| None).collect();
-        let session = session.clone();
-        Ok(Self { inputs, bound, is_copied, allocator, input_names, output_names, session })
+        let input = |place| Input { own: None, lent: None, is_on_device: place == Place::Device };
+        let inputs = taken.into_iter().map(input).collect();
+        Ok(Self { inputs, bound, allocator, input_names, output_names, session: session.clone() })
     }
 
     /// The memory of an input of this type and shape: the previous memory if both are unchanged, else new.
@@ -62,7 +76,7 @@ impl Binding {
         datatype: DataType,
         shape: &[i64],
     ) -> Result<&mut [u8], RuntimeFault> {
-        let place = &mut self.inputs[input];
+        let place = &mut self.inputs[input].own;
         if !place.as_ref().is_some_and(|value| value.is(datatype, shape)) {
             // Free the old one first: both together may be too much.
             *place = None;
@@ -81,10 +95,16 @@ impl Binding {
         shape: &[i64],
         range: LockedRange,
     ) -> Result<bool, RuntimeFault> {
-        if self.is_copied[input] {
-            self.inputs[input] = Some(Value::lent(range, datatype, shape, &self.session)?);
+        let place = &mut self.inputs[input];
+        if place.is_on_device {
+            place.lent = Some(Value::lent(range, datatype, shape, &self.session)?);
         }
-        Ok(self.is_copied[input])
+        Ok(place.is_on_device)
+    }
+
+    /// What was lent is not needed any more, whether a run had it or none came.
+    pub(crate) fn return_lent(&mut self) {
+        self.inputs.iter_mut().for_each(|input| input.lent = None);
     }
 
     /// Sets an input of BYTES.
@@ -95,8 +115,8 @@ impl Binding {
         texts: &[&[u8]],
     ) -> Result<(), RuntimeFault> {
         // Free the old one first: both together may be too much.
-        self.inputs[input] = None;
-        self.inputs[input] = Some(Value::of_texts(shape, texts, &self.session)?);
+        self.inputs[input].own = None;
+        self.inputs[input].own = Some(Value::of_texts(shape, texts, &self.session)?);
         Ok(())
     }
 
@@ -104,20 +124,12 @@ impl Binding {
     pub(crate) fn run(&mut self, stop: &Stop) -> Result<Vec<Value>, RuntimeFault> {
         let outputs = match self.bound.take() {
             Some(mut bound) => {
-                let inputs = self.inputs.iter();
-                let inputs =
-                    inputs.map(|value| value.as_ref().expect("every input was given memory"));
-                let ran = bound.run(&inputs.collect::<Vec<_>>(), stop);
+                let inputs: Vec<_> = self.inputs.iter().map(Input::value).collect();
+                let ran = bound.run(&inputs, stop);
                 self.bound = Some(bound);
                 ran
             }
-            None => {
-                let ran = self.run_fed(stop);
-                // The client's memory is no longer needed.
-                let lent = |input: &&mut Option<Value>| input.as_ref().is_some_and(Value::is_lent);
-                self.inputs.iter_mut().filter(lent).for_each(|input| *input = None);
-                ran
-            }
+            None => self.run_fed(stop),
         }?;
         assert_eq!(outputs.len(), self.output_names.len(), "a run gives all outputs or fails");
         Ok(outputs)
@@ -125,10 +137,7 @@ impl Binding {
 
     /// The inputs' addresses, in order.
     fn addresses(&self) -> Vec<*const sys::OrtValue> {
-        let inputs = self.inputs.iter();
-        inputs
-            .map(|value| value.as_ref().expect("every input was given memory").address())
-            .collect()
+        self.inputs.iter().map(|input| input.value().address()).collect()
     }
 
     fn run_fed(&mut self, stop: &Stop) -> Result<Vec<Value>, RuntimeFault> {

@@ -62,8 +62,28 @@ pub(crate) fn places(
     inputs: usize,
     outputs: usize,
 ) -> Result<(Vec<Place>, Vec<Place>), RuntimeFault> {
+    let taken = input_places(session, inputs)?;
     if session.host == HostMemory::Plain {
-        return Ok((vec![Place::Device; inputs], vec![Place::Device; outputs]));
+        return Ok((taken, vec![Place::Device; outputs]));
+    }
+    let mut infos = vec![ptr::null::<sys::OrtMemoryInfo>(); outputs];
+    #[expect(unsafe_code, reason = "ort has no wrapper for it")]
+    // SAFETY: it reads the session, which has so many outputs; what it gives belongs to the session.
+    let status = unsafe {
+        let call = ort::api().SessionGetMemoryInfoForOutputs;
+        call(session.address(), infos.as_mut_ptr(), outputs)
+    };
+    session.check("SessionGetMemoryInfoForOutputs", status)?;
+    Ok((taken, infos.iter().map(|&info| place(info)).collect()))
+}
+
+/// Where a session takes its inputs.
+pub(crate) fn input_places(
+    session: &SharedSession,
+    inputs: usize,
+) -> Result<Vec<Place>, RuntimeFault> {
+    if session.host == HostMemory::Plain {
+        return Ok(vec![Place::Device; inputs]);
     }
     let mut infos = vec![ptr::null::<sys::OrtMemoryInfo>(); inputs];
     #[expect(unsafe_code, reason = "ort has no wrapper for it")]
@@ -73,16 +93,7 @@ pub(crate) fn places(
         call(session.address(), infos.as_mut_ptr(), inputs)
     };
     session.check("SessionGetMemoryInfoForInputs", status)?;
-    let taken = infos.iter().map(|&info| place(info)).collect();
-    let mut infos = vec![ptr::null::<sys::OrtMemoryInfo>(); outputs];
-    #[expect(unsafe_code, reason = "ort has no wrapper for it")]
-    // SAFETY: as above, for outputs.
-    let status = unsafe {
-        let call = ort::api().SessionGetMemoryInfoForOutputs;
-        call(session.address(), infos.as_mut_ptr(), outputs)
-    };
-    session.check("SessionGetMemoryInfoForOutputs", status)?;
-    Ok((taken, infos.iter().map(|&info| place(info)).collect()))
+    Ok(infos.iter().map(|&info| place(info)).collect())
 }
 
 fn place(info: *const sys::OrtMemoryInfo) -> Place {

@@ -30,7 +30,7 @@ struct Now {
     holds_runs: bool,
 }
 
-/// A session is being made or freed, or a provider is added to its options.
+/// A session is being made or freed, a provider is added to its options, or pages are locked or unlocked.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Changing(&'static Quiet);
@@ -48,6 +48,11 @@ pub(crate) struct Alone(&'static Quiet);
 /// To be held while a session is made, from its providers on, or freed.
 pub(crate) fn changing() -> Changing {
     QUIET.changing()
+}
+
+/// The same, unless a capture is under way or waits to begin. To be held while pages are locked or unlocked.
+pub(crate) fn changing_now() -> Option<Changing> {
+    QUIET.changing_now()
 }
 
 /// To be held during a run.
@@ -86,6 +91,15 @@ impl Quiet {
     fn changing(&'static self) -> Changing {
         self.when(|now| !now.holds_changes).changes += 1;
         Changing(self)
+    }
+
+    fn changing_now(&'static self) -> Option<Changing> {
+        let mut now = self.now.lock();
+        if now.holds_changes {
+            return None;
+        }
+        now.changes += 1;
+        Some(Changing(self))
     }
 
     fn running(&'static self) -> Running {

@@ -120,11 +120,6 @@ impl Value {
         Ok(made)
     }
 
-    /// Whether its memory is a client's.
-    pub(super) fn is_lent(&self) -> bool {
-        matches!(self.memory, Memory::Lent(_))
-    }
-
     /// A tensor of strings, in memory of the host.
     pub(super) fn of_texts(
         shape: &[i64],

@@ -1,13 +1,13 @@
 //! Single requests: every type, every kind of shape, every output, inline and in arenas.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use gridpool_infer::{
     ArenaPart, Destination, InferError, LockedArenas, ModelOptions, Placed, Source,
 };
-use gridpool_ipc::arena::{Arena, ArenaMap};
+use gridpool_ipc::arena::Arena;
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::{ArenaId, DeviceKind};
 use gridpool_protocol::tensor::{DataType, TensorLayout};
@@ -182,7 +182,7 @@ fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
         let is_gpu = device() == DeviceKind::Gpu;
         let lock = is_gpu.then(|| locked.of_input(id, &map, bytes)).flatten();
         assert_eq!(lock.is_some(), is_gpu && turn > 0);
-        let inputs = Source::Arena(part.locked(lock));
+        let inputs = Source::Arena(part.with_lock(lock));
         let answer = submit_with(&engine, "three_outputs", &[], |request| {
             gridpool_infer::Request { inputs, ..request }
         });
@@ -195,15 +195,10 @@ fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
     locked.forget(id);
     let kept = Arc::downgrade(&map);
     drop(map);
-    eventually_freed(&kept, &mut locked);
-}
-
-/// The last request has its arena until its context is done with it.
-fn eventually_freed(kept: &Weak<ArenaMap>, locked: &mut LockedArenas) {
+    // The last request has its arena until its context is done with it.
     let until = clock::now() + Duration::from_secs(60);
-    while kept.strong_count() > 0 {
+    while locked.sweep() || kept.strong_count() > 0 {
         assert!(!clock::until(until).is_zero(), "the arena stays mapped");
-        locked.forget(ArenaId(1));
         thread::yield_now();
     }
 }
