@@ -35,7 +35,7 @@
 //! queue_jobs_max = 1024
 //! drain_timeout_s = 30
 //! heartbeat_kill_ms = 5000
-//! spin_us = 400
+//! spin_us = 200
 //!
 //! [policy]                         # a fault and what is done about it: `gridpool status --policy`
 //! "cuda 2" = "restart"

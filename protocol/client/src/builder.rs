@@ -74,7 +74,7 @@ impl ClientBuilder {
     /// Sets how long a waiting thread polls for an answer before it sleeps, at most 1 ms. An answer that
     /// arrives meanwhile costs no wake-up. A thread polls only if the previous message arrived within that
     /// time, and only one thread for every four cores polls, so long jobs waste no CPU time. Zero turns
-    /// polling off. The default is 400 µs.
+    /// polling off. The default is 200 µs.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.settings.spin = spin;

@@ -18,7 +18,7 @@ use crate::clock;
 /// How long a thread polls by default, and what counts as a short wait. A job of one grid takes 60 to 120 µs, a model's
 /// run over an image of 600 KB 130 µs, and each end waits for nearly all of that, so this leaves a client some time between
 /// jobs. When jobs stop coming, each end polls in vain once.
-pub const SPIN_DEFAULT: Duration = Duration::from_micros(400);
+pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
 /// The longest time that a thread may poll. In a longer wait the cost of a wake-up does not matter.
 pub const SPIN_MAX: Duration = Duration::from_millis(1);
 /// A process may have one polling thread for each so many cores. A supervisor, a worker and a client together

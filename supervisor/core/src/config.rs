@@ -177,7 +177,7 @@ impl PoolConfig {
         known_answer_every: Duration::from_secs(60),
         worker_memory_growth_max: 4 << 30,
         worker_descriptors_growth_max: 4_096,
-        spin_us: 400,
+        spin_us: 200,
     };
 
     /// This config as a pool that runs with `running` can take it over: it keeps what shaped it when it

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::spin;
 use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
@@ -34,9 +35,11 @@ const TOGETHER_MAX: usize = 64;
 /// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
 const ROUNDS_MAX: usize = 8;
 
-/// How often that one finds a single batch before it no longer waits for the next: jobs come one by one again, and are
-/// handled sooner by the threads that have them.
+/// How often that one waits for as long as [`LONE_WAIT`] for a single batch before it waits no more: jobs come one by one
+/// again, and are handled sooner by the threads that have them.
 const LONE_MAX: usize = 64;
+/// A lone job makes a thread wait longer than this, both for its answer and for the next one.
+const LONE_WAIT: Duration = Duration::from_micros(10);
 
 /// What a worker says of an attempt.
 pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
@@ -294,10 +297,13 @@ impl Together {
 /// The body of the inbox's own thread. It ends with the pool.
 pub(super) fn serve(shared: &Shared) {
     while shared.inbox.wait() {
-        let mut lone = 0;
+        let (mut lone, mut waited) = (0, Duration::ZERO);
         loop {
-            lone = if shared.serve_inbox() > 1 { 0 } else { lone + 1 };
+            let is_lone = shared.serve_inbox() <= 1 && waited > LONE_WAIT;
+            lone = if is_lone { lone + 1 } else { 0 };
+            let began = clock::now();
             let has_more = lone < LONE_MAX && shared.inbox.has_soon(shared.spin);
+            waited = began.elapsed();
             if !has_more && shared.inbox.is_done() {
                 break;
             }
@@ -310,7 +316,6 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use gridpool_ipc::clock;
     use gridpool_protocol::ids::{DeviceId, DeviceKind, Group, JobId};
 
     use super::super::notify::tests::idle_shell;

@@ -180,8 +180,13 @@ fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
         map.all().write(4_096, &packed);
         let part = ArenaPart::new(Arc::clone(&map), 4_096, bytes).unwrap();
         let is_gpu = device() == DeviceKind::Gpu;
-        let lock = is_gpu.then(|| locked.of_input(id, &map, bytes)).flatten();
-        assert_eq!(lock.is_some(), is_gpu && turn > 0);
+        let mut lock = is_gpu.then(|| locked.of_input(id, &map, bytes)).flatten();
+        assert!(lock.is_none() || turn > 0, "one input is not worth it");
+        // Another test may capture a run just now.
+        while is_gpu && turn > 0 && lock.is_none() {
+            thread::yield_now();
+            lock = locked.of_input(id, &map, bytes);
+        }
         let inputs = Source::Arena(part.with_lock(lock));
         let answer = submit_with(&engine, "three_outputs", &[], |request| {
             gridpool_infer::Request { inputs, ..request }
