@@ -14,8 +14,8 @@ pub const PRIVATE_BYTES_MAX: usize = 16 * 1024;
 /// A batch in shared memory, made by [`Client::load`](super::Client::load) or
 /// [`Client::build`](super::Client::build). Any number of jobs of that client may use it, also at the same
 /// time ([`Job::over`](super::Job::over)). Submitting such a job copies nothing, and a worker registers the
-/// memory only once. Of this memory a client has few pieces, so [`Client::load`](super::Client::load) keeps batches of up
-/// to [`PRIVATE_BYTES_MAX`] in private memory, and each job over one copies it.
+/// memory only once. Of this memory a client has few pieces, so [`Client::load`](super::Client::load) keeps
+/// batches of up to [`PRIVATE_BYTES_MAX`] in private memory, and each job over one copies it.
 ///
 /// Clones share the batch. Jobs over it keep it alive, and so do results whose decoding needs its cells.
 /// After a reconnect the client packs it again.

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 
-/// How long a thread polls by default, and what counts as a short wait. A job of one grid takes 60 to 120 µs, a model's
-/// run over an image of 600 KB 130 µs, and each end waits for nearly all of that, so this leaves a client some time between
-/// jobs. When jobs stop coming, each end polls in vain once.
+/// How long a thread polls by default, and what counts as a short wait. A job of one grid takes 60 to 120 µs, a
+/// model's run over an image of 600 KB 130 µs, and each end waits for nearly all of that, so this leaves a client
+/// some time between jobs. When jobs stop coming, each end polls in vain once.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
 /// The longest time that a thread may poll. In a longer wait the cost of a wake-up does not matter.
 pub const SPIN_MAX: Duration = Duration::from_millis(1);
@@ -35,9 +35,9 @@ pub fn spinners_max() -> usize {
     thread::available_parallelism().map_or(1, usize::from) / CORES_PER_SPINNER
 }
 
-/// Polls for at most `limit` until something is there, and returns whether it is. It takes no permit: this is for the one
-/// thread of a supervisor through which all jobs pass while there are many. On a host where a process has fewer than
-/// three permits it looks once.
+/// Polls for at most `limit` until something is there, and returns whether it is. It takes no permit: this is for
+/// the one thread of a supervisor through which all jobs pass while there are many. On a host where a process has
+/// fewer than three permits it looks once.
 pub fn poll(limit: Duration, is_there: impl FnMut() -> bool) -> bool {
     let limit = if PERMITS.max < 3 { Duration::ZERO } else { limit.min(SPIN_MAX) };
     poll_for(limit, is_there)

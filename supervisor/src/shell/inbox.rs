@@ -3,8 +3,8 @@
 //! A thread that has some leaves them here, and does not wait for the core's lock. If no thread handles what lies here,
 //! it does so itself; otherwise it goes on reading. So a job that comes alone is handled by its own thread, and under
 //! load one thread handles what all have left, with the core's data in its processor's cache. A thread that has done so
-//! for long leaves the rest to a thread that does nothing else: its peer waits for it. That one stays awake while it has
-//! soon something to do again ([`spin::poll`]).
+//! for long leaves the rest to a thread that does nothing else: its peer waits for it. That one stays awake while it
+//! soon has something to do again ([`spin::poll`]).
 //!
 //! Who takes the core's lock for something else first handles what lies here ([`Shared::lock`]), so what a thread does
 //! next comes after what it has left here.
@@ -35,8 +35,8 @@ const TOGETHER_MAX: usize = 64;
 /// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
 const ROUNDS_MAX: usize = 8;
 
-/// How often that one waits for as long as [`LONE_WAIT`] for a single batch before it waits no more: jobs come one by one
-/// again, and are handled sooner by the threads that have them.
+/// How often that one waits for as long as [`LONE_WAIT`] for a single batch before it waits no more: jobs come one by
+/// one again, and are handled sooner by the threads that have them.
 const LONE_MAX: usize = 64;
 /// A lone job makes a thread wait longer than this, both for its answer and for the next one.
 const LONE_WAIT: Duration = Duration::from_micros(10);

@@ -86,8 +86,8 @@ impl Binding {
         value.bytes_mut(&self.session)
     }
 
-    /// Has the next run copy an input from a client's memory straight to the device. Returns `false` if it does not: the
-    /// input needs memory of its own.
+    /// Has the next run copy an input from a client's memory straight to the device. Returns `false` if it does
+    /// not: the input needs memory of its own.
     pub(crate) fn lend(
         &mut self,
         input: usize,

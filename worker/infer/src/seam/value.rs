@@ -100,8 +100,9 @@ impl Value {
         let info = Place::Host.info(session.host)?;
         let (memory, element) = (range.slice(), types::to_runtime(datatype));
         #[expect(unsafe_code, reason = "ort's tensors own their memory or borrow a slice")]
-        // SAFETY: the tensor keeps the arena mapped and its pages locked. ONNX Runtime checks that the shape has no more
-        // bytes than the range. The client may write to it: the device copies what it finds, and the host reads nothing.
+        // SAFETY: the tensor keeps the arena mapped and its pages locked. ONNX Runtime checks that the shape has
+        // no more bytes than the range. The client may write to it: the device copies what it finds, and the host
+        // reads nothing.
         let status = unsafe {
             (ort::api().CreateTensorWithDataAsOrtValue)(
                 info.ptr(),
