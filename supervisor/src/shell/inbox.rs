@@ -297,16 +297,21 @@ impl Together {
 /// The body of the inbox's own thread. It ends with the pool.
 pub(super) fn serve(shared: &Shared) {
     while shared.inbox.wait() {
-        let (mut lone, mut waited) = (0, Duration::ZERO);
-        loop {
-            let is_lone = shared.serve_inbox() <= 1 && waited > LONE_WAIT;
-            lone = if is_lone { lone + 1 } else { 0 };
-            let began = clock::now();
-            let has_more = lone < LONE_MAX && shared.inbox.has_soon(shared.spin);
-            waited = began.elapsed();
-            if !has_more && shared.inbox.is_done() {
-                break;
-            }
+        serve_while(shared, || shared.inbox.has_soon(shared.spin));
+    }
+}
+
+/// Handles what comes, until nothing has come soon or jobs come one by one, and the inbox is empty.
+fn serve_while(shared: &Shared, mut has_soon: impl FnMut() -> bool) {
+    let (mut lone, mut waited) = (0, Duration::ZERO);
+    loop {
+        let is_lone = shared.serve_inbox() <= 1 && waited > LONE_WAIT;
+        lone = if is_lone { lone + 1 } else { 0 };
+        let began = clock::now();
+        let has_more = lone < LONE_MAX && has_soon();
+        waited = began.elapsed();
+        if !has_more && shared.inbox.is_done() {
+            return;
         }
     }
 }
@@ -366,6 +371,40 @@ mod tests {
         shell.shared.hand_in(stale());
         assert_eq!(shell.shared.core.lock().pool.counters().stale, 0);
         assert_eq!(shell.shared.lock().pool.counters().stale, 1);
+        shell.drain();
+        shell.wait();
+    }
+
+    #[test]
+    fn the_own_thread_stays_while_much_comes_soon_and_leaves_when_jobs_come_one_by_one() {
+        let shell = idle_shell();
+        let shared = &*shell.shared;
+        let handled = || shared.core.lock().pool.counters().stale;
+        let bring = |batches: usize| (0..batches).for_each(|_| shared.hand_in(stale()));
+        // Together, for longer than single ones would keep it, then none.
+        shared.inbox.state.lock().is_served = true;
+        let mut turns = 0;
+        serve_while(shared, || {
+            turns += 1;
+            let until = clock::now() + 2 * LONE_WAIT;
+            while !clock::until(until).is_zero() {}
+            bring(if turns <= 2 * LONE_MAX { 2 } else { 0 });
+            turns <= 2 * LONE_MAX
+        });
+        assert_eq!((turns, handled()), (2 * LONE_MAX + 1, 4 * LONE_MAX as u64));
+        assert!(!shared.inbox.state.lock().is_served, "whoever comes next serves");
+        // One by one, for ever.
+        shared.inbox.state.lock().is_served = true;
+        let mut turns = 0;
+        serve_while(shared, || {
+            turns += 1;
+            assert!(turns <= LONE_MAX, "it stays");
+            let until = clock::now() + 2 * LONE_WAIT;
+            while !clock::until(until).is_zero() {}
+            bring(1);
+            true
+        });
+        assert_eq!((turns, handled()), (LONE_MAX, 4 * LONE_MAX as u64 + LONE_MAX as u64));
         shell.drain();
         shell.wait();
     }
