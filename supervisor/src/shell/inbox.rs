@@ -368,8 +368,10 @@ mod tests {
         let shell = idle_shell();
         // Another thread serves the inbox, and has not come to it yet.
         shell.shared.inbox.state.lock().is_served = true;
+        let core = shell.shared.core.lock();
         shell.shared.hand_in(stale());
-        assert_eq!(shell.shared.core.lock().pool.counters().stale, 0);
+        assert_eq!(core.pool.counters().stale, 0);
+        drop(core);
         assert_eq!(shell.shared.lock().pool.counters().stale, 1);
         shell.drain();
         shell.wait();
