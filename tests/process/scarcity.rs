@@ -86,7 +86,7 @@ impl Drop for SmallMemory {
 
 #[test]
 fn a_worker_that_the_oom_killer_kills_costs_one_attempt_and_not_the_pool() {
-    const LITTLE: u64 = 128 << 10;
+    const LITTLE: u64 = 4 << 10;
     let group = SmallMemory::new(LITTLE);
     let without = "this user may make no memory cgroup, so none is killed in one";
     if !is_met(group.is_some(), "GRIDPOOL_REQUIRE_CGROUPS", without) {
