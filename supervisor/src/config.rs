@@ -406,35 +406,23 @@ fn no_repository(flags: &Overrides, origins: &Origins) -> ConfigError {
     let reason =
         "there is no model repository to follow: name its folder with --model-repository DIR"
             .to_owned();
-    match origins.of("repository") {
-        Origin::File { file, line } if flags.repository.is_none() => {
-            ConfigError::File { file: file.clone(), line: *line, reason }
-        }
-        Origin::Default
-        | Origin::Environment { .. }
-        | Origin::File { .. }
-        | Origin::Flag { .. } => flags.wrong("--repository", reason),
-    }
+    let in_file = origins.of("repository").wrong_in_file(&reason);
+    in_file
+        .filter(|_| flags.repository.is_none())
+        .unwrap_or_else(|| flags.wrong("--repository", reason))
 }
 
 /// The error of a model repository, where it is named.
 fn wrong_repository(flags: &Overrides, origins: &Origins, error: &RepositoryError) -> ConfigError {
     let reason = error.to_string();
-    match origins.of("model_repository") {
-        Origin::File { file, line } if flags.model_repository.is_none() => {
-            ConfigError::File { file: file.clone(), line: *line, reason }
+    let in_file = origins.of("model_repository").wrong_in_file(&reason);
+    in_file.filter(|_| flags.model_repository.is_none()).unwrap_or_else(|| {
+        let given = flags.given("--model-repository");
+        match error.is_of_content() {
+            true => ConfigError::Content { given, reason },
+            false => ConfigError::Flag { given, reason },
         }
-        Origin::Default
-        | Origin::Environment { .. }
-        | Origin::File { .. }
-        | Origin::Flag { .. } => {
-            let given = flags.given("--model-repository");
-            match error.is_of_content() {
-                true => ConfigError::Content { given, reason },
-                false => ConfigError::Flag { given, reason },
-            }
-        }
-    }
+    })
 }
 
 #[cfg(test)]

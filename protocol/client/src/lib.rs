@@ -170,8 +170,7 @@ pub use gridpool_protocol::trace::{SpanId, TraceContext, TraceError, TraceId, Tr
 pub use gridpool_protocol::{chaos, limits, metrics, status, timeline};
 pub use handle::{Canceller, Handle};
 pub use job::Job;
-pub use loaded::LoadedBatch;
-pub use loaded::PRIVATE_BYTES_MAX;
+pub use loaded::{LoadedBatch, PRIVATE_BYTES_MAX};
 pub use model::OUTPUT_BYTES_DEFAULT;
 pub use search::{
     Bytecode, Candidate, Check, Checker, Given, SEARCH_DEADLINE_DEFAULT, SEARCH_JOBS_DEFAULT,

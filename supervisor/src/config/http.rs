@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use gridpool_protocol::handover::Protocol;
 
-use super::{ConfigError, Origin, Origins, Overrides, Settings, check_socket};
+use super::{ConfigError, Origins, Overrides, Settings, check_socket};
 
 /// What the address of a Unix socket begins with.
 pub(crate) const UNIX: &str = "unix:";
@@ -179,15 +179,12 @@ pub(super) fn resolve(
     let options = given.over(file);
     match options.clash() {
         None => Ok(options),
-        Some((setting, reason)) => Err(match origins.of(setting) {
-            Origin::File { file, line } => {
-                ConfigError::File { file: file.clone(), line: *line, reason }
-            }
-            Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
+        Some((setting, reason)) => {
+            Err(origins.of(setting).wrong_in_file(&reason).unwrap_or_else(|| {
                 let flag = if setting == "http_cert" { "--http-cert" } else { "--http-key" };
                 flags.wrong(flag, reason)
-            }
-        }),
+            }))
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::ConfigError;
+
 /// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -29,6 +31,19 @@ pub enum Origin {
         /// With its dashes.
         flag: &'static str,
     },
+}
+
+impl Origin {
+    /// The error of what the config file sets, on its line. `None` if something else set it.
+    pub(super) fn wrong_in_file(&self, reason: &str) -> Option<ConfigError> {
+        match self {
+            Self::File { file, line } => {
+                let (file, line, reason) = (file.clone(), *line, reason.to_owned());
+                Some(ConfigError::File { file, line, reason })
+            }
+            Self::Default | Self::Environment { .. } | Self::Flag { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Origin {

@@ -217,14 +217,10 @@ pub(super) fn find_models(models: &mut [ModelPlan], origins: &Origins) -> Result
         found.map_err(|error| {
             let reason = format!("pipeline `{}`: {error}", plan.name);
             let step = if let Part::Step(step) = error.part() { step } else { "" };
-            match origins.of_step(&plan.name, step) {
-                Origin::File { file, line } => {
-                    ConfigError::File { file: file.clone(), line: *line, reason }
-                }
-                Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
-                    ConfigError::Unreadable { file: plan.path.clone(), reason }
-                }
-            }
+            let origin = origins.of_step(&plan.name, step);
+            origin
+                .wrong_in_file(&reason)
+                .unwrap_or_else(|| ConfigError::Unreadable { file: plan.path.clone(), reason })
         })?;
     }
     Ok(())
