@@ -250,10 +250,6 @@ impl ModelOptions {
         let why = [
             (!self.cpu_ops.is_empty(), "cpu_ops: the CPU takes no part in a replay"),
             (
-                self.pipeline.is_some(),
-                "a pipeline: its steps hand tensors over at new addresses in each run",
-            ),
-            (
                 self.contexts == Contexts::Auto,
                 "contexts = \"auto\": it measures runs that are not replays",
             ),

@@ -34,6 +34,7 @@ pub(crate) mod code {
     pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: u32 = 712;
     pub(crate) const HOST_MEMORY_NOT_REGISTERED: u32 = 713;
     pub(crate) const NOT_SUPPORTED: u32 = 801;
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
 
     /// The codes of kernels that fault on purpose, as on an H200.
     pub(crate) const FAULTS: [(DeviceFault, u32); 4] = [
@@ -48,13 +49,47 @@ const NAME: &CStr = c"gridpool stub GPU";
 /// Its attributes, an H200's: the compute capability, multiprocessors, and how many blocks fit each.
 const ATTRIBUTES: [(c_uint, c_int); 6] =
     [(75, 9), (76, 0), (16, 132), (81, 233_472), (106, 32), (111, 1_024)];
+/// More nodes than a graph has.
+const NODES_MAX: usize = 1 << 16;
+/// `CU_EVENT_RECORD_EXTERNAL`, only for a stream that is captured.
+const RECORD_EXTERNAL: c_uint = 1;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+const MEMORY_TYPE: c_uint = 2;
+/// `CU_MEMORYTYPE_UNIFIED`: an attribute tells which.
+const UNIFIED: c_uint = 4;
 /// The context of the one device.
 const CONTEXT: usize = 1;
 
 /// An address on the device.
 type Address = u64;
-/// A context, module, function, stream or event.
+/// A context, module, function, stream, event, graph or node.
 type Handle = *mut c_void;
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Memcpy3d {
+    from: CopyEnd,
+    to: CopyEnd,
+    rest: [usize; 3],
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct CopyEnd {
+    place: [usize; 4],
+    kind: c_uint,
+    host: usize,
+    device: Address,
+    array: usize,
+    reserved: usize,
+    pitch: [usize; 2],
+}
+
+impl CopyEnd {
+    const NOWHERE: Self =
+        Self { place: [0; 4], kind: 0, host: 0, device: 0, array: 0, reserved: 0, pitch: [0; 2] };
+}
 
 macro_rules! exports {
     ($table:ident: $($symbol:ident($($argument:ident: $kind:ty),*) $act:expr;)*) => {
@@ -122,6 +157,19 @@ impl Machine {
     }
 }
 
+impl Machine {
+    fn graph(&mut self, graph: Handle) -> Result<&mut Vec<Job>, u32> {
+        let at = graph.addr().checked_sub(1).ok_or(code::INVALID_HANDLE)?;
+        self.in_context()?.graphs.get_mut(at).ok_or(code::INVALID_HANDLE)
+    }
+
+    /// What a node of a graph does. Its handle is the number of the graph, times [`NODES_MAX`], and its own.
+    fn node(&mut self, node: Handle) -> Result<&Job, u32> {
+        let graph = handle(node.addr() / NODES_MAX);
+        self.graph(graph)?.get(node.addr() % NODES_MAX).ok_or(code::INVALID_HANDLE)
+    }
+}
+
 exports! { SYMBOLS:
     cuCtxSetCurrent(context: Handle) |mut machine, _| {
         machine.initialised()?.has_context = context.addr() == CONTEXT;
@@ -172,6 +220,50 @@ exports! { SYMBOLS:
         let (at, moment) = machine.event(event)?;
         *moment = Moment::Waiting;
         machine.put_into(stream.addr(), Job::Record(at))
+    };
+    cuEventRecordWithFlags(event: Handle, stream: Handle, flags: c_uint) |mut machine, _| {
+        let (at, moment) = machine.event(event)?;
+        *moment = Moment::Waiting;
+        let is_captured = machine.stream(stream.addr())?.captured.is_some();
+        match flags == RECORD_EXTERNAL && is_captured {
+            true => machine.put_into(stream.addr(), Job::Record(at)),
+            false => Err(code::INVALID_VALUE),
+        }
+    };
+    cuGraphDestroy(graph: Handle) |mut machine, _| machine.graph(graph).map(|_| ());
+    cuGraphExecDestroy(graph: Handle) |mut machine, _| {
+        machine.graph(graph)?.clear();
+        Ok(())
+    };
+    cuGraphGetNodes(graph: Handle, to: *mut Handle, count: *mut usize) |mut machine, _| {
+        let nodes = machine.graph(graph)?.len();
+        let first = graph.addr() * NODES_MAX;
+        for node in (0..nodes).filter(|_| !to.is_null()) {
+            // The caller has room for as many nodes as the graph has.
+            give(to.wrapping_add(node), handle(first + node))?;
+        }
+        give(count, nodes)
+    };
+    cuGraphInstantiateWithFlags(to: *mut Handle, graph: Handle, _flags: u64) |mut machine, _| {
+        machine.graph(graph).and_then(|_| give(to, graph))
+    };
+    cuGraphLaunch(graph: Handle, stream: Handle) |mut machine, _| {
+        let jobs = machine.graph(graph)?.clone();
+        jobs.into_iter().try_for_each(|job| machine.put_into(stream.addr(), job))
+    };
+    cuGraphMemcpyNodeGetParams(node: Handle, to: *mut Memcpy3d) |mut machine, _| {
+        let Job::Copy { from, to: end, .. } = *machine.node(node)? else { return Err(code::INVALID_HANDLE) };
+        let end_at = |address: usize| CopyEnd { kind: UNIFIED, device: address as Address, ..CopyEnd::NOWHERE };
+        give(to, Memcpy3d { from: end_at(from), to: end_at(end), rest: [0; 3] })
+    };
+    cuGraphNodeGetType(node: Handle, to: *mut c_uint) |mut machine, effects| {
+        let kind = match machine.node(node)? {
+            Job::Launch(..) | Job::Rest(..) => 0,
+            Job::Copy { .. } => 1,
+            Job::Fill { .. } => 2,
+            Job::Record(_) => 7,
+        };
+        give(to, effects.value.unwrap_or(kind))
     };
     cuInit(_flags: c_uint) |mut machine, _| {
         machine.is_initialised = !machine.visible.is_empty();
@@ -252,10 +344,29 @@ exports! { SYMBOLS:
         machine.modules.push(entries(image.to_bytes())?);
         give(to, handle(machine.modules.len()))
     };
+    cuPointerGetAttribute(to: *mut c_void, attribute: c_uint, address: Address) |mut machine, _| {
+        let origin = machine.in_context()?.memory.origin(number(address));
+        let kind: c_uint = match origin.filter(|_| attribute == MEMORY_TYPE) {
+            Some(Origin::Device) => 2,
+            Some(Origin::Pinned | Origin::Registered) => 1,
+            None => return Err(code::INVALID_VALUE),
+        };
+        give(to.cast(), kind)
+    };
+    cuStreamBeginCapture_v2(stream: Handle, _mode: c_uint) |mut machine, _| {
+        machine.in_context()?.stream(stream.addr())?.captured = Some(Vec::new());
+        Ok(())
+    };
     cuStreamCreate(to: *mut Handle, _flags: c_uint) |mut machine, _| {
         let machine = machine.in_context()?;
         machine.streams.push(Stream::default());
         give(to, handle(machine.streams.len()))
+    };
+    cuStreamEndCapture(stream: Handle, to: *mut Handle) |mut machine, _| {
+        let machine = machine.in_context()?;
+        let captured = machine.stream(stream.addr())?.captured.take();
+        machine.graphs.push(captured.ok_or(code::INVALID_VALUE)?);
+        give(to, handle(machine.graphs.len()))
     };
     cuStreamQuery(stream: Handle) |mut machine, _| {
         // A query makes the stream advance.

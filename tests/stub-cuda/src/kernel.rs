@@ -39,7 +39,7 @@ const OK: Status = [0; 2];
 const LATER: Status = [0xff; 2];
 
 /// A kernel with its argument.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Launch {
     /// One of gridpool's.
     Step(&'static str, Box<StepArgument>),

@@ -42,6 +42,8 @@ pub struct Machine {
     pub(crate) functions: Vec<String>,
     pub(crate) events: Vec<Moment>,
     pub(crate) streams: Vec<Stream>,
+    /// What was captured, by the number of its graph.
+    pub(crate) graphs: Vec<Vec<Job>>,
     pub(crate) watches: Vec<EventSet>,
     calls: Vec<&'static str>,
     /// The result of every call, once the device is lost.
@@ -65,10 +67,12 @@ pub(crate) enum Moment {
 pub(crate) struct Stream {
     jobs: VecDeque<Job>,
     clock_ms: f32,
+    /// What was put into it since its capture began.
+    pub(crate) captured: Option<Vec<Job>>,
 }
 
 /// Pending work in a stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Job {
     /// One of its ends lies on the device.
     Copy {
@@ -261,12 +265,19 @@ impl Machine {
     }
 
     pub(crate) fn put_into(&mut self, stream: usize, job: Job) -> Result<(), u32> {
-        self.stream(stream)?.jobs.push_back(job);
+        let stream = self.stream(stream)?;
+        match &mut stream.captured {
+            Some(captured) => captured.push(job),
+            None => stream.jobs.push_back(job),
+        }
         Ok(())
     }
 
     /// Runs the first work in a stream; `false` if there is none. Errors are sticky.
     pub(crate) fn do_one(&mut self, stream: usize) -> Result<bool, u32> {
+        if self.stream(stream)?.captured.is_some() {
+            return Err(code::STREAM_CAPTURE_UNSUPPORTED);
+        }
         let Some(job) = self.stream(stream)?.jobs.pop_front() else { return Ok(false) };
         // The device is lost, but no call has reported it yet.
         if self.losing.is_some() {

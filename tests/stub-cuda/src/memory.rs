@@ -106,6 +106,12 @@ impl Memory {
         }
     }
 
+    /// Where the block with this address came from.
+    pub(crate) fn origin(&self, address: usize) -> Option<Origin> {
+        let (&first, block) = self.blocks.range(..=address).next_back()?;
+        (address < first + block.bytes).then_some(block.origin)
+    }
+
     /// Whether kernels may use host memory that starts here.
     pub(crate) fn is_mapped(&self, start: usize) -> bool {
         self.blocks.get(&start).is_some_and(|block| block.origin != Origin::Device)

@@ -266,9 +266,9 @@ impl Context {
             }
         }
         let given = if let (Some(graphs), Some(graph)) = (&mut self.graphs, graph) {
-            let values = graphs.replay(graph)?;
+            let (values, steps) = graphs.replay(graph, stop)?;
             let session = graphs.session(graph).clone();
-            RunOutputs { is_replay: true, ..self.checked(values, Vec::new(), &session)? }
+            RunOutputs { is_replay: true, ..self.checked(values, steps, &session)? }
         } else {
             let (values, steps) = match &mut self.runner {
                 Runner::Model { binding, .. } => (binding.run(stop)?, Vec::new()),

@@ -10,31 +10,36 @@
 //! each shape that they meet, up to [`CUDA_GRAPHS_MAX`].
 //!
 //! ONNX Runtime keeps a graph for the thread that captured it, so a context captures on the thread that serves it.
+//!
+//! The steps of a pipeline are captured together, by gridpool itself, from sessions on its stream: see
+//! [`Chain::capture`]. A pipeline counts as a model with plans.
 
 mod error;
 mod graph;
+mod model;
 mod ops;
 
 use std::mem;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gridpool_device::cuda::ComputeStream;
-use gridpool_protocol::chain::Chain;
-use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::chain::Chain as Causes;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 use gridpool_protocol::tensor::TensorSpec;
-use gridpool_protocol::tensor::options::{ModelOptions, Provider, check_file};
+use gridpool_protocol::tensor::options::ModelOptions;
 
+use super::context::RunError;
 use super::error::RuntimeFault;
 use super::load::{LoadError, ModelFile, Opened};
+use super::pipeline::{LoadedPipeline, StepRun};
 use super::runtime::Runtime;
-use super::seam::{AssignedNode, Place, SharedSession, Value, alone, alone_soon, places};
+use super::seam::{SharedSession, Stop, Value, alone, alone_soon, assigned_nodes};
 use super::signature::Signature;
 use super::warm_up::WarmUp;
 
-use graph::Graph;
+use graph::{Body, Graph};
+use model::{ModelGraph, ModelSource};
 use ops::have_plans;
 
 pub use error::GraphsError;
@@ -47,16 +52,22 @@ const TRIES_MAX: u32 = 6;
 /// What the graphs of all contexts of a model are made of.
 #[derive(Debug)]
 pub(super) struct GraphsPlan {
-    runtime: Runtime,
     name: String,
-    path: PathBuf,
-    sha256: String,
-    options: ModelOptions,
+    source: Source,
     signature: Arc<Signature>,
+    /// Whether its device memory has a limit.
+    has_limit: bool,
     /// Whether its nodes rebuild something when a shape changes.
     has_plans: bool,
     /// What the graphs of a context take for that of the device's memory: of the one with the most.
     device_bytes: AtomicU64,
+}
+
+/// What runs that are captured.
+#[derive(Debug)]
+enum Source {
+    Model(Box<ModelSource>),
+    Pipeline(Arc<LoadedPipeline>),
 }
 
 /// What every context of a model captures before it serves.
@@ -72,7 +83,7 @@ pub(super) struct Graphs {
     // Dropped in this order: graphs, the session, the stream.
     graphs: Vec<Graph>,
     /// One that is not captured yet, because other runs were under way.
-    prepared: Option<Graph>,
+    prepared: Option<(ModelGraph, Vec<Vec<i64>>)>,
     /// That of all graphs, unless each has its own.
     session: Option<SharedSession>,
     plan: Arc<GraphsPlan>,
@@ -95,27 +106,45 @@ pub(super) struct Graphs {
 
 impl GraphsPlan {
     /// Checks that the nodes of a model can be replayed.
-    pub(super) fn new(
+    pub(super) fn of_model(
         runtime: &Runtime,
         name: &str,
         file: &ModelFile,
         options: &ModelOptions,
         opened: &Opened,
-        nodes: &[AssignedNode],
-    ) -> Result<Self, GraphsError> {
-        let has_plans = have_plans(nodes)?;
-        let mut options = options.clone();
-        options.providers = vec![Provider::Cuda];
-        Ok(Self {
-            runtime: runtime.clone(),
+    ) -> Result<Self, LoadError> {
+        let has_plans = have_plans(&assigned_nodes(&opened.session)?)?;
+        let source = Source::Model(Box::new(ModelSource::new(runtime, name, file, options)));
+        Ok(Self::new(name, source, &opened.signature, options, has_plans))
+    }
+
+    /// Checks that the steps of a pipeline can be replayed. It has no context yet.
+    pub(super) fn of_pipeline(
+        pipeline: &Arc<LoadedPipeline>,
+        name: &str,
+        options: &ModelOptions,
+        signature: &Arc<Signature>,
+    ) -> Result<Self, LoadError> {
+        have_plans(&pipeline.assigned_nodes()?)?;
+        let source = Source::Pipeline(Arc::clone(pipeline));
+        Ok(Self::new(name, source, signature, options, true))
+    }
+
+    fn new(
+        name: &str,
+        source: Source,
+        signature: &Arc<Signature>,
+        options: &ModelOptions,
+        has_plans: bool,
+    ) -> Self {
+        Self {
             name: name.to_owned(),
-            path: file.path.clone(),
-            sha256: file.sha256.clone(),
-            options,
-            signature: Arc::clone(&opened.signature),
+            source,
+            signature: Arc::clone(signature),
+            has_limit: options.device_bytes.is_some(),
             has_plans,
             device_bytes: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Whether a context captures graphs for other shapes than those of its warm-ups.
@@ -136,23 +165,6 @@ impl GraphsPlan {
             elements.saturating_mul(spec.datatype.bytes() as u64)
         };
         self.signature.inputs.iter().zip(shapes).map(bytes).sum()
-    }
-
-    fn open(&self, stream: &ComputeStream) -> Result<SharedSession, LoadError> {
-        let file = ModelFile::read(&self.path)?;
-        check_file(&self.name, &self.path, Some(&self.sha256), &file.sha256)?;
-        let (kind, options) = (DeviceKind::Gpu, &self.options);
-        let opened = Opened::open(&self.runtime, kind, &file, options, Some(stream))?;
-        let (inputs, outputs) = (&self.signature.inputs, &self.signature.outputs);
-        let (takes, gives) = places(&opened.session, inputs.len(), outputs.len())?;
-        let takes = inputs.iter().zip(takes).map(|(spec, place)| ("input", spec, place));
-        let gives = outputs.iter().zip(gives).map(|(spec, place)| ("output", spec, place));
-        match takes.chain(gives).find(|&(_, _, place)| place != Place::Device) {
-            None => Ok(opened.session),
-            Some((kind, spec, _)) => {
-                Err(GraphsError::Host { tensor: format!("{kind} `{}`", spec.name) }.into())
-            }
-        }
     }
 }
 
@@ -200,8 +212,7 @@ impl Graphs {
 
     /// Notes what it takes of the device's memory, with room for the tensors of graphs that are captured later.
     fn note(&mut self) -> Result<(), RuntimeFault> {
-        let bytes = |graph: &Graph| graph.fixed.tensor_bytes();
-        let sizes = self.graphs.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
+        let sizes = self.graphs.iter().map(Graph::tensor_bytes).collect::<Result<Vec<_>, _>>()?;
         let largest = sizes.into_iter().max().unwrap_or(0);
         let more = match self.plan.has_plans || self.is_closed {
             true => 0,
@@ -220,17 +231,12 @@ impl Graphs {
 
     /// Bytes that its sessions have of the device's memory.
     fn device_bytes(&self) -> Result<u64, RuntimeFault> {
-        let own = self.graphs.iter().map(|graph| graph.fixed.session());
-        let sessions: Vec<_> = match &self.session {
-            Some(session) => vec![session],
-            None => own.collect(),
+        let memory = match &self.session {
+            Some(session) => vec![session.device_memory()?],
+            None => self.graphs.iter().map(Graph::device_memory).collect::<Result<_, _>>()?,
         };
-        let mut bytes = 0;
-        for session in sessions {
-            let memory = session.device_memory()?;
-            bytes += memory.map_or(0, |memory| memory.peak.max(memory.used));
-        }
-        Ok(bytes)
+        let bytes = memory.into_iter().flatten().map(|memory| memory.peak.max(memory.used));
+        Ok(bytes.sum())
     }
 
     /// The graph for inputs of these shapes, if there is one or one can be captured now. An error ends the device.
@@ -242,8 +248,7 @@ impl Graphs {
         let is_full = self.graphs.len() >= CUDA_GRAPHS_MAX;
         let is_done = !self.serves || self.is_closed || is_full || self.plan.has_plans;
         // A limit of memory was checked for shapes up to the largest that was captured at first.
-        let has_limit = self.plan.options.device_bytes.is_some();
-        if is_done || has_limit && self.plan.input_bytes(shapes) > self.largest {
+        if is_done || self.plan.has_limit && self.plan.input_bytes(shapes) > self.largest {
             return Ok(None);
         }
         if self.lets_by > 0 {
@@ -282,7 +287,7 @@ impl Graphs {
     }
 
     fn close(&mut self, error: &LoadError) {
-        let (name, error) = (&self.plan.name, Chain(error));
+        let (name, error) = (&self.plan.name, Causes(error));
         tracing::warn!(name, %error, "a context captures no more CUDA graphs");
         self.is_closed = true;
     }
@@ -292,7 +297,7 @@ impl Graphs {
         self.failures += 1;
         let may_pass = matches!(error, LoadError::Graphs(GraphsError::Run { .. }));
         if may_pass && self.failures < FAILURES_MAX {
-            let (name, error) = (&self.plan.name, Chain(error));
+            let (name, error) = (&self.plan.name, Causes(error));
             tracing::warn!(name, %error, "a context captures no CUDA graph for now");
         } else {
             self.close(error);
@@ -300,58 +305,89 @@ impl Graphs {
         error.end_of_device().map_or(Ok(()), |fault| Err(fault.clone()))
     }
 
-    /// Captures a run with inputs of these shapes. `None` if it must not be now. While requests wait, it waits for
-    /// sessions that are being made not at all, and for runs that are under way not long.
+    /// Captures a run with inputs of these shapes. `None` if it must not be now.
     fn capture(&mut self, shapes: &[Vec<i64>]) -> Result<Option<usize>, LoadError> {
+        let plan = Arc::clone(&self.plan);
+        let graph = match &plan.source {
+            Source::Model(source) => self.capture_model(source, shapes)?,
+            Source::Pipeline(own) => Some(Graph::of_pipeline(own, &plan.signature, shapes)?),
+        };
+        let before = self.graphs.len();
+        self.graphs.extend(graph);
+        Ok((before < self.graphs.len()).then_some(before))
+    }
+
+    /// While requests wait, it waits for sessions that are being made not at all, and for runs that are under way not
+    /// long.
+    fn capture_model(
+        &mut self,
+        source: &ModelSource,
+        shapes: &[Vec<i64>],
+    ) -> Result<Option<Graph>, LoadError> {
+        let signature = &self.plan.signature;
         let session = match &self.session {
             Some(session) => session.clone(),
-            None => self.plan.open(&self.stream)?,
+            None => source.open(signature, &self.stream)?,
         };
-        let prepared = self.prepared.take_if(|graph| graph.shapes == shapes);
-        let mut graph = if let Some(graph) = prepared {
+        let failed = |fault: RuntimeFault| (written(shapes), RunError::from(fault));
+        let prepared = self.prepared.take().filter(|(_, of)| of == shapes);
+        let mut graph = if let Some((graph, _)) = prepared {
             graph
         } else {
-            self.prepared = None;
             let number = self.graphs.len() + 1;
-            let made = Graph::prepare(&session, &self.plan.signature, &self.stream, shapes, number);
-            made.map_err(|source| GraphsError::Run { shapes: written(shapes), source })?
+            let made = ModelGraph::prepare(&session, signature, &self.stream, shapes, number);
+            made.map_err(failed).map_err(|(shapes, source)| GraphsError::Run { shapes, source })?
         };
         if !self.plan.has_plans {
             self.session = Some(session);
         }
         let alone = if self.serves { alone_soon() } else { Some(alone()) };
         let Some(alone) = alone else {
-            self.prepared = Some(graph);
+            self.prepared = Some((graph, shapes.to_vec()));
             return Ok(None);
         };
-        let captured = graph.capture(&self.stream, alone);
-        captured.map_err(|source| GraphsError::Capture { shapes: written(shapes), source })?;
-        self.graphs.push(graph);
-        Ok(Some(self.graphs.len() - 1))
+        let captured = graph.capture(&self.stream, alone).map_err(failed);
+        captured.map_err(|(shapes, source)| GraphsError::Capture { shapes, source })?;
+        Ok(Some(Graph::new(Body::Model(Box::new(graph)), shapes)))
     }
 
     /// The memory of an input of a graph.
     pub(super) fn input(&mut self, graph: usize, input: usize) -> Result<&mut [u8], RuntimeFault> {
-        let Graph { fixed, inputs, .. } = &mut self.graphs[graph];
-        inputs[input].bytes_mut(fixed.session())
+        let Graph { body, shapes, .. } = &mut self.graphs[graph];
+        match body {
+            Body::Model(own) => own.input(input),
+            Body::Pipeline(chain) => {
+                let datatype = self.plan.signature.inputs[input].datatype;
+                chain.input(input, datatype, &shapes[input])
+            }
+        }
     }
 
-    /// Replays a graph over its current inputs. Returns its outputs, in memory of the host.
-    pub(super) fn replay(&mut self, graph: usize) -> Result<Vec<Value>, RuntimeFault> {
-        self.stream.enter()?;
-        let ran = self.graphs[graph].replay(&self.stream);
+    /// Replays a graph over its current inputs. Returns its outputs, in memory of the host, and what each step of a
+    /// pipeline did. `stop` ends no replay.
+    pub(super) fn replay(
+        &mut self,
+        graph: usize,
+        stop: &Stop,
+    ) -> Result<(Vec<Value>, Vec<StepRun>), RunError> {
+        let graph = match &mut self.graphs[graph].body {
+            Body::Pipeline(chain) => return chain.run(stop),
+            Body::Model(graph) => graph,
+        };
+        self.stream.enter().map_err(RuntimeFault::from)?;
+        let ran = graph.replay(&self.stream);
         let waited = self.stream.wait().map_err(RuntimeFault::from);
         match (ran, waited) {
             // The cause, even if the run noticed it too.
-            (_, Err(fault)) if !fault.leaves_device_usable() => Err(fault),
-            (Err(fault), _) => Err(fault),
-            (Ok(outputs), waited) => waited.map(|()| outputs),
+            (_, Err(fault)) if !fault.leaves_device_usable() => Err(fault.into()),
+            (Err(fault), _) => Err(fault.into()),
+            (Ok(outputs), waited) => Ok(waited.map(|()| (outputs, Vec::new()))?),
         }
     }
 
     /// The session of a graph.
     pub(super) fn session(&self, graph: usize) -> &SharedSession {
-        self.graphs[graph].fixed.session()
+        self.graphs[graph].session()
     }
 }
 

@@ -22,7 +22,7 @@ use super::context::Context;
 use super::graphs::{GraphsPlan, GraphsWanted, distinct};
 use super::pipeline::LoadedPipeline;
 use super::runtime::Runtime;
-use super::seam::{SharedSession, assigned_nodes};
+use super::seam::SharedSession;
 use super::signature::Signature;
 use super::warm_up::{NotRows, WarmUp, WarmUpError};
 
@@ -35,7 +35,7 @@ pub use session::{has_provider, try_provider};
 #[derive(Debug)]
 enum Graph {
     Model(SharedSession),
-    Pipeline(Box<LoadedPipeline>),
+    Pipeline(Arc<LoadedPipeline>),
 }
 
 impl Graph {
@@ -80,38 +80,31 @@ pub(super) fn load(
     is_at(LoadPhase::Session);
     let Some(pipeline) = &options.pipeline else {
         let opened = Opened::open(runtime, kind, files.only(), options, None)?;
-        let plan = graphs(runtime, kind, name, files.only(), options, &opened)?;
+        let plan = match has_graphs(kind, name, options) {
+            true => Some(GraphsPlan::of_model(runtime, name, files.only(), options, &opened)?),
+            false => None,
+        };
         let Opened { session, signature, nodes } = opened;
         is_at(LoadPhase::Warming);
         return warmed(kind, Graph::Model(session), signature, nodes, options, plan);
     };
     let loaded = LoadedPipeline::load(runtime, kind, name, pipeline, &files.sources, options)?;
-    let (pipeline, signature) = loaded;
+    let (pipeline, signature) = (Arc::new(loaded.0), Arc::new(loaded.1));
+    let plan = match has_graphs(kind, name, options) {
+        true => Some(GraphsPlan::of_pipeline(&pipeline, name, options, &signature)?),
+        false => None,
+    };
     let nodes = pipeline.nodes();
     is_at(LoadPhase::Warming);
-    warmed(kind, Graph::Pipeline(Box::new(pipeline)), Arc::new(signature), nodes, options, None)
+    warmed(kind, Graph::Pipeline(pipeline), signature, nodes, options, plan)
 }
 
-/// What the CUDA graphs of a model are made of, if it asks for them.
-fn graphs(
-    runtime: &Runtime,
-    kind: DeviceKind,
-    name: &str,
-    file: &ModelFile,
-    options: &ModelOptions,
-    opened: &Opened,
-) -> Result<Option<GraphsPlan>, LoadError> {
-    match kind {
-        _ if !options.cuda_graphs => Ok(None),
-        DeviceKind::Cpu => {
-            tracing::info!(name, "cuda_graphs has no effect on a CPU device");
-            Ok(None)
-        }
-        DeviceKind::Gpu => {
-            let nodes = assigned_nodes(&opened.session)?;
-            Ok(Some(GraphsPlan::new(runtime, name, file, options, opened, &nodes)?))
-        }
+/// Whether its contexts are to have CUDA graphs.
+fn has_graphs(kind: DeviceKind, name: &str, options: &ModelOptions) -> bool {
+    if options.cuda_graphs && kind == DeviceKind::Cpu {
+        tracing::info!(name, "cuda_graphs has no effect on a CPU device");
     }
+    options.cuda_graphs && kind == DeviceKind::Gpu
 }
 
 /// Makes the contexts.

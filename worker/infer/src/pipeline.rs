@@ -24,10 +24,10 @@ use gridpool_protocol::tensor::pipeline::{GridStep, Pipeline};
 
 use super::load::{LoadError, ModelFile, Opened, StepSource};
 use super::runtime::Runtime;
-use super::seam::{SharedSession, changing};
+use super::seam::{AssignedNode, SharedSession, assigned_nodes, changing};
 use super::signature::Signature;
 
-pub(super) use chain::{Chain, StepRun};
+pub(super) use chain::{Chain, NotCaptured, StepRun};
 pub use wires::WireError;
 use wires::Wiring;
 
@@ -188,6 +188,25 @@ impl LoadedPipeline {
         }
         all.sort_by_key(|row| std::cmp::Reverse(row.nodes));
         all
+    }
+
+    /// The nodes of all steps' models, of a pipeline that has no context yet.
+    pub(super) fn assigned_nodes(&self) -> Result<Vec<AssignedNode>, super::RuntimeFault> {
+        let all = |steps: &[LaneStep]| {
+            let mut nodes = Vec::new();
+            for step in steps {
+                if let LaneStep::Model(opened) = step {
+                    nodes.extend(assigned_nodes(&opened.session)?);
+                }
+            }
+            Ok(nodes)
+        };
+        match &self.sessions {
+            Sessions::Shared(steps) => all(steps),
+            Sessions::Own(own) => {
+                own.spare.lock().as_ref().map_or(Ok(Vec::new()), |lane| all(&lane.steps))
+            }
+        }
     }
 
     /// Whether each context has the weights of all steps to itself.

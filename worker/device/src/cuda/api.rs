@@ -11,7 +11,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
+    CUmodule, CUstream, CUuuid,
 };
 
 use crate::fault::Fault;
@@ -54,6 +55,29 @@ macro_rules! api {
     };
 }
 
+/// `CUDA_MEMCPY3D`, with its enums as plain numbers.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct CopyParams {
+    pub(super) from: CopyEnd,
+    pub(super) to: CopyEnd,
+    extent: [usize; 3],
+}
+
+/// One end of a copy.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct CopyEnd {
+    place: [usize; 4],
+    /// `CUmemorytype`.
+    pub(super) kind: c_uint,
+    host: usize,
+    pub(super) device: CUdeviceptr,
+    array: usize,
+    reserved: usize,
+    pitch: [usize; 2],
+}
+
 api! {
     cuCtxSetCurrent as ctx_set_current(CUcontext);
     cuDeviceGet as device_get(*mut CUdevice, c_int);
@@ -66,6 +90,14 @@ api! {
     cuEventCreate as event_create(*mut CUevent, c_uint);
     cuEventElapsedTime as event_elapsed_time(*mut f32, CUevent, CUevent);
     cuEventRecord as event_record(CUevent, CUstream);
+    cuEventRecordWithFlags as event_record_with_flags(CUevent, CUstream, c_uint);
+    cuGraphDestroy as graph_destroy(CUgraph);
+    cuGraphExecDestroy as graph_exec_destroy(CUgraphExec);
+    cuGraphGetNodes as graph_get_nodes(CUgraph, *mut CUgraphNode, *mut usize);
+    cuGraphInstantiateWithFlags as graph_instantiate(*mut CUgraphExec, CUgraph, u64);
+    cuGraphLaunch as graph_launch(CUgraphExec, CUstream);
+    cuGraphMemcpyNodeGetParams as graph_memcpy_node_get_params(CUgraphNode, *mut CopyParams);
+    cuGraphNodeGetType as graph_node_get_type(CUgraphNode, *mut c_uint);
     cuInit as init(c_uint);
     cuLaunchKernel as launch_kernel(
         CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream,
@@ -86,7 +118,10 @@ api! {
     cuMemsetD8Async as memset_d8_async(CUdeviceptr, u8, usize, CUstream);
     cuModuleGetFunction as module_get_function(*mut CUfunction, CUmodule, *const c_char);
     cuModuleLoadData as module_load_data(*mut CUmodule, *const c_void);
+    cuPointerGetAttribute as pointer_get_attribute(*mut c_void, c_uint, CUdeviceptr);
+    cuStreamBeginCapture_v2 as stream_begin_capture(CUstream, c_uint);
     cuStreamCreate as stream_create(*mut CUstream, c_uint);
+    cuStreamEndCapture as stream_end_capture(CUstream, *mut CUgraph);
     cuStreamQuery as stream_query(CUstream);
     cuStreamSynchronize as stream_synchronize(CUstream);
 }

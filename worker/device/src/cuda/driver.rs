@@ -3,6 +3,8 @@
 
 #![expect(unsafe_code, reason = "the one place that calls into libcuda")]
 
+mod graph;
+
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 
@@ -13,6 +15,8 @@ use gridpool_kernels::argument::DeviceAddress;
 
 use super::api::Api;
 use crate::fault::Fault;
+
+pub(super) use graph::{GraphHandle, NodeKind};
 
 const CUDA_SUCCESS: u32 = 0;
 /// The result of a query of a stream that still has work. It is not a failure.

@@ -34,7 +34,7 @@ fn again() -> Result<Driver, Fault> {
 }
 
 /// Sets other rules for the calls to come.
-fn set_script(script: &str) {
+pub(super) fn set_script(script: &str) {
     machine::with(|device| device.set_script(script)).expect("a test writes a good script");
 }
 

@@ -42,7 +42,7 @@ mod schedule;
 mod scratch;
 mod solve;
 
-pub use compute::{ComputeStream, GridKernels};
+pub use compute::{CaptureError, ComputeStream, GridKernels, StreamGraph};
 pub use device::CudaDevice;
 pub use exercise::{MemoryFault, PlainMemory};
 pub use grids::{GridPlaces, GridsOnDevice};

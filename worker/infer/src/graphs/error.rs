@@ -1,8 +1,9 @@
 //! Why a model has no CUDA graphs.
 
+use gridpool_device::cuda::CaptureError;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 
-use crate::error::RuntimeFault;
+use crate::context::RunError;
 
 /// Why a model has no CUDA graphs although it asks for them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +47,7 @@ pub enum GraphsError {
         shapes: String,
         /// Why.
         #[source]
-        source: RuntimeFault,
+        source: RunError,
     },
     /// It asks for too many.
     #[error(
@@ -70,6 +71,23 @@ pub enum GraphsError {
         shapes: String,
         /// Why.
         #[source]
-        source: RuntimeFault,
+        source: RunError,
+    },
+    /// A step of a pipeline needs the host.
+    #[error(
+        "its step `{step}` takes or gives a tensor in the host's memory, and a replay has no host"
+    )]
+    HostStep {
+        /// The step.
+        step: String,
+    },
+    /// What was captured cannot be replayed.
+    #[error("its run with inputs {shapes} cannot be replayed")]
+    Replay {
+        /// The shapes of the inputs.
+        shapes: String,
+        /// Why.
+        #[source]
+        source: CaptureError,
     },
 }

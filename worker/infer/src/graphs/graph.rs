@@ -1,135 +1,98 @@
-//! One CUDA graph.
+//! One CUDA graph of a context.
 
-use std::sync::Arc;
+use gridpool_device::cuda::CaptureError;
 
-use gridpool_device::cuda::ComputeStream;
-
+use super::model::ModelGraph;
+use super::{GraphsError, written};
+use crate::context::RunError;
 use crate::error::RuntimeFault;
-use crate::seam::{
-    Alone, Bound, Fixed, OwnedAllocator, Place, SharedSession, Stop, Value, download, running,
-    upload,
-};
+use crate::load::LoadError;
+use crate::pipeline::{Chain, LoadedPipeline, NotCaptured};
+use crate::seam::{DeviceMemory, SharedSession, running};
 use crate::signature::Signature;
 
 /// One graph.
 #[derive(Debug)]
 pub(super) struct Graph {
-    // Dropped in this order: the binding and all tensors, then what made them.
-    pub(super) fixed: Fixed,
-    /// What is copied to the device before a replay.
-    pub(super) inputs: Vec<Value>,
-    replays: Stop,
-    host: Arc<OwnedAllocator>,
-    /// Its number in its session.
-    number: usize,
+    pub(super) body: Body,
     pub(super) shapes: Vec<Vec<i64>>,
     /// Whether a replay was compared with a run.
     pub(super) is_checked: bool,
 }
 
+/// What is replayed.
+#[derive(Debug)]
+pub(super) enum Body {
+    Model(Box<ModelGraph>),
+    /// It runs nothing else.
+    Pipeline(Box<Chain>),
+}
+
 impl Graph {
-    /// Runs the model over zeros, so that a capture finds its memory.
-    pub(super) fn prepare(
-        session: &SharedSession,
+    /// One that was captured, and not compared with a run.
+    pub(super) fn new(body: Body, shapes: &[Vec<i64>]) -> Self {
+        Self { body, shapes: shapes.to_vec(), is_checked: false }
+    }
+
+    /// The captured steps of a pipeline.
+    pub(super) fn of_pipeline(
+        pipeline: &LoadedPipeline,
         signature: &Signature,
-        stream: &ComputeStream,
         shapes: &[Vec<i64>],
-        number: usize,
-    ) -> Result<Self, RuntimeFault> {
+    ) -> Result<Self, LoadError> {
+        let mut chain = pipeline.chain()?;
+        if let Some(step) = chain.on_host() {
+            return Err(GraphsError::HostStep { step: step.to_owned() }.into());
+        }
         let _running = running();
-        stream.enter()?;
-        let made = Self::prepared(session, signature, stream, shapes, number);
-        // Nothing that was queued outlives what it reads and writes.
-        let waited = stream.wait();
-        let made = made?;
-        waited?;
-        Ok(made)
+        for (at, (spec, shape)) in signature.inputs.iter().zip(shapes).enumerate() {
+            chain.input(at, spec.datatype, shape)?.fill(0);
+        }
+        let stop = chain.new_stop()?;
+        let run = |chain: &mut Chain| match chain.run(&stop) {
+            // Of grids of zeros. All steps ran.
+            Ok(_) | Err(RunError::Grid { .. }) => Ok(()),
+            Err(source) => Err(GraphsError::Run { shapes: written(shapes), source }),
+        };
+        // They allocate what a run needs: a capture may not find an allocator that has to ask the driver.
+        run(&mut chain)?;
+        run(&mut chain)?;
+        chain.capture(&stop).map_err(|error| not_captured(error, shapes))?;
+        run(&mut chain)?;
+        Ok(Self::new(Body::Pipeline(Box::new(chain)), shapes))
     }
 
-    fn prepared(
-        session: &SharedSession,
-        signature: &Signature,
-        stream: &ComputeStream,
-        shapes: &[Vec<i64>],
-        number: usize,
-    ) -> Result<Self, RuntimeFault> {
-        let host = Arc::new(OwnedAllocator::of_host(session)?);
-        let device = Arc::new(OwnedAllocator::of_device(session)?);
-        let (mut inputs, mut on_device) = (Vec::new(), Vec::new());
-        for (spec, shape) in signature.inputs.iter().zip(shapes) {
-            let zeros = Value::new(&host, spec.datatype, shape, session)?;
-            let to = Value::blank(&device, spec.datatype, shape, session)?;
-            upload(&zeros, &to, session, stream)?;
-            inputs.push(zeros);
-            on_device.push(to);
+    pub(super) fn session(&self) -> &SharedSession {
+        match &self.body {
+            Body::Model(graph) => graph.fixed.session(),
+            Body::Pipeline(chain) => chain.session(),
         }
-        let (takes, gives) =
-            (Signature::names(&signature.inputs), Signature::names(&signature.outputs));
-        let placed = gives.iter().map(|name| (name.clone(), Place::Device)).collect();
-        let plain = Stop::of_plain_runs()?;
-        // The first run shows the shapes of the outputs and allocates most of what a run needs.
-        let mut first = Bound::new(session, takes.clone(), placed)?;
-        let outputs = first.run(&on_device.iter().collect::<Vec<_>>(), &plain);
-        stream.wait()?;
-        let mut fixed = Fixed::new(session, &takes, on_device, &gives, outputs?)?;
-        // The second one allocates the rest: a capture must not allocate.
-        fixed.run(&plain)?;
-        stream.wait()?;
-        let (shapes, is_checked) = (shapes.to_vec(), false);
-        Ok(Self {
-            fixed,
-            inputs,
-            replays: Stop::of_replays(number)?,
-            host,
-            number,
-            shapes,
-            is_checked,
-        })
     }
 
-    /// Captures a run, and replays it.
-    pub(super) fn capture(
-        &mut self,
-        stream: &ComputeStream,
-        alone: Alone,
-    ) -> Result<(), RuntimeFault> {
-        stream.enter()?;
-        // This only queues runs: others may go on before the device has done them.
-        let captured = Stop::of_capture(self.number).and_then(|how| self.fixed.run(&how));
-        if captured.is_err() {
-            let waited = stream.wait().map_err(RuntimeFault::from);
-            drop(alone);
-            return match waited {
-                // The cause, even if the run noticed it too.
-                Err(fault) if !fault.leaves_device_usable() => Err(fault),
-                _ => captured,
-            };
+    /// The device memory of its sessions; `None` if they keep no count.
+    pub(super) fn device_memory(&self) -> Result<Option<DeviceMemory>, RuntimeFault> {
+        match &self.body {
+            Body::Model(graph) => graph.fixed.session().device_memory(),
+            Body::Pipeline(chain) => chain.device_memory(),
         }
-        drop(alone);
-        let _running = running();
-        stream.wait()?;
-        // This fails if nothing was captured.
-        let replayed = self.fixed.run(&self.replays);
-        let waited = stream.wait();
-        replayed?;
-        Ok(waited?)
     }
 
-    /// Queues copies and the replay.
-    pub(super) fn replay(&mut self, stream: &ComputeStream) -> Result<Vec<Value>, RuntimeFault> {
-        let session = self.fixed.session().clone();
-        for (from, to) in self.inputs.iter().zip(self.fixed.inputs()) {
-            upload(from, to, &session, stream)?;
+    /// Bytes of all tensors of a model's graph, which another one needs, too. A pipeline's are its chain's.
+    pub(super) fn tensor_bytes(&self) -> Result<u64, RuntimeFault> {
+        match &self.body {
+            Body::Model(graph) => graph.fixed.tensor_bytes(),
+            Body::Pipeline(_) => Ok(0),
         }
-        self.fixed.run(&self.replays)?;
-        let mut outputs = Vec::with_capacity(self.fixed.outputs().len());
-        for value in self.fixed.outputs() {
-            let (datatype, shape) = value.description(&session)?;
-            let datatype = datatype.expect("a model with an output of another type was refused");
-            let mut output = Value::blank(&self.host, datatype, &shape, &session)?;
-            download(value, &mut output, &session, stream)?;
-            outputs.push(output);
+    }
+}
+
+fn not_captured(error: NotCaptured, shapes: &[Vec<i64>]) -> GraphsError {
+    let shapes = written(shapes);
+    match error {
+        NotCaptured::Run(source) => GraphsError::Capture { shapes, source },
+        NotCaptured::Capture(CaptureError::Fault(fault)) => {
+            GraphsError::Capture { shapes, source: RuntimeFault::from(fault).into() }
         }
-        Ok(outputs)
+        NotCaptured::Capture(source) => GraphsError::Replay { shapes, source },
     }
 }

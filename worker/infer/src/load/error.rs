@@ -167,7 +167,8 @@ impl LoadError {
             return source.fault();
         }
         if let Self::Graphs(
-            GraphsError::Capture { source: fault, .. } | GraphsError::Run { source: fault, .. },
+            GraphsError::Capture { source: RunError::Fault(fault), .. }
+            | GraphsError::Run { source: RunError::Fault(fault), .. },
         )
         | Self::Provider { source: fault, .. }
         | Self::Session(fault)

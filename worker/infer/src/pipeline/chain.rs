@@ -5,6 +5,8 @@
 //! all steps and copies out, and then waits once. An output that a node on the CPU makes or takes crosses the host's
 //! memory; those bytes are counted apart.
 
+mod gpu;
+
 use std::sync::Arc;
 
 use gridpool_device::cuda::{ComputeStream, GridKernels};
@@ -17,16 +19,17 @@ use super::wires::{self, Origin, Wiring};
 use super::{Lane, LaneStep, LoadError, WireError};
 use crate::context::RunError;
 use crate::error::RuntimeFault;
-use crate::seam::{
-    Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Stop, Value, download, places,
-    upload,
-};
+use crate::seam::{Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Stop, Value, places};
 use crate::signature::Signature;
+
+use gpu::Captured;
+pub(crate) use gpu::NotCaptured;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    // The stream is dropped last: no session outlives it.
+    // The graph is dropped first, with its tensors, and the stream last: no session outlives it.
+    captured: Option<Captured>,
     inputs: Vec<Option<Value>>,
     /// The inputs on a GPU.
     uploaded: Vec<Option<Value>>,
@@ -191,7 +194,8 @@ impl Chain {
         }
         let none = || wiring.inputs.iter().map(|_| None).collect();
         let (inputs, uploaded, wiring) = (none(), none(), Arc::clone(wiring));
-        Ok(Self { inputs, uploaded, steps, host, device, session, wiring, stream })
+        let captured = None;
+        Ok(Self { captured, inputs, uploaded, steps, host, device, session, wiring, stream })
     }
 
     /// A session, for what concerns all of them alike.
@@ -231,6 +235,15 @@ impl Chain {
         }
         let value = place.as_mut().expect("it was put there");
         value.bytes_mut(session)
+    }
+
+    /// The name of an input or output of a step that lies in the host's memory.
+    pub(crate) fn on_host(&self) -> Option<&str> {
+        let on_host = |step: &&ChainStep| {
+            let takes = step.wires.iter().map(|(_, place)| place);
+            takes.chain(&step.gives).any(|place| *place == Place::Host)
+        };
+        self.steps.iter().find(on_host).map(|step| step.name.as_str())
     }
 
     /// Runs all steps over the current inputs, unless `stop` ends them. Returns the outputs, in memory of the host,
@@ -278,165 +291,8 @@ impl Chain {
         };
         Ok((self.wiring.outputs.iter().map(take).collect(), runs))
     }
-
-    /// Queues everything, then waits. Nothing that was queued outlives this.
-    fn run_on(
-        &mut self,
-        stream: &mut ComputeStream,
-        stop: &Stop,
-    ) -> Result<(Vec<Value>, Vec<StepRun>), RunError> {
-        stream.enter().map_err(RuntimeFault::from)?;
-        let mut kept = Kept::default();
-        let queued = self.queue(stream, stop, &mut kept);
-        let waited = stream.wait().map_err(RuntimeFault::from);
-        match (queued, waited) {
-            // The cause, even if the run noticed it too.
-            (_, Err(fault)) if !fault.leaves_device_usable() => return Err(fault.into()),
-            (Err(error), _) => return Err(error),
-            (Ok(()), waited) => waited?,
-        }
-        for (at, run) in kept.runs.iter_mut().enumerate() {
-            run.device_us = stream.between(2 * at, 2 * at + 1).map_err(RuntimeFault::from)?;
-        }
-        for (step, statuses) in &kept.statuses {
-            self.steps[*step].check_statuses(statuses.bytes(&self.session)?)?;
-        }
-        Ok((kept.outputs, kept.runs))
-    }
-
-    fn queue(
-        &mut self,
-        stream: &mut ComputeStream,
-        stop: &Stop,
-        kept: &mut Kept,
-    ) -> Result<(), RunError> {
-        self.upload_inputs(stream)?;
-        let (host, device, session) = (&self.host, self.device.as_ref(), &self.session);
-        let memory = Memory { host, device, session };
-        for (place, (step, wired)) in self.steps.iter_mut().zip(&self.wiring.steps).enumerate() {
-            let mut run = StepRun::default();
-            // What is copied for this step alone, by input.
-            let mut moved: Vec<Option<Value>> = Vec::with_capacity(wired.takes.len());
-            for (at, from) in wired.takes.iter().enumerate() {
-                let Origin::Step { step: from, given } = *from else {
-                    moved.push(None);
-                    continue;
-                };
-                let value = &kept.given[from][given];
-                step.check(at, value, session)?;
-                let bytes = value.size(session)? as u64;
-                let (lies, wanted) = (kept.places[from][given], step.wires[at].1);
-                let on_device = lies == Place::Device && wanted == Place::Device;
-                *(if on_device { &mut run.device_bytes } else { &mut run.host_bytes }) += bytes;
-                let copy = match (lies, wanted) {
-                    (Place::Device, Place::Device) | (Place::Host, Place::Host) => None,
-                    (Place::Device, Place::Host) => {
-                        let mut copy = like(value, host, session)?;
-                        download(value, &mut copy, session, stream)?;
-                        // The CPU reads it as soon as the step runs.
-                        stream.wait().map_err(RuntimeFault::from)?;
-                        Some(copy)
-                    }
-                    (Place::Host, Place::Device) => {
-                        let allocator = device.expect("a GPU has it");
-                        let copy = like(value, allocator, session)?;
-                        upload(value, &copy, session, stream)?;
-                        Some(copy)
-                    }
-                };
-                moved.push(copy);
-            }
-            let inputs =
-                wired.takes.iter().enumerate().map(|(at, from)| match (*from, &moved[at]) {
-                    (_, Some(moved)) => moved,
-                    (Origin::Input(input), None) => match step.wires[at].1 {
-                        Place::Device => present(&self.uploaded[input]),
-                        Place::Host => present(&self.inputs[input]),
-                    },
-                    (Origin::Step { step, given }, None) => &kept.given[step][given],
-                });
-            let inputs: Vec<_> = inputs.collect();
-            stream.mark(2 * place).map_err(RuntimeFault::from)?;
-            let Given { outputs, unread, unused } =
-                step.run(&inputs, stop, memory, Some(stream))?;
-            stream.mark(2 * place + 1).map_err(RuntimeFault::from)?;
-            kept.moved.extend(moved.into_iter().flatten().chain(unused));
-            kept.unread.extend(unread.map(|statuses| (place, statuses)));
-            kept.given.push(outputs);
-            kept.places.push(step.gives.clone());
-            kept.runs.push(run);
-        }
-        for &(step, place) in &self.wiring.outputs {
-            let value = &kept.given[step][place];
-            let mut output = like(value, host, session)?;
-            match kept.places[step][place] {
-                Place::Device => download(value, &mut output, session, stream)?,
-                Place::Host => {
-                    // A queued copy may still read memory that the allocator gave again.
-                    stream.wait().map_err(RuntimeFault::from)?;
-                    output.bytes_mut(session)?.copy_from_slice(value.bytes(session)?);
-                }
-            }
-            kept.outputs.push(output);
-        }
-        for (step, statuses) in &kept.unread {
-            let mut came = like(statuses, host, session)?;
-            download(statuses, &mut came, session, stream)?;
-            kept.statuses.push((*step, came));
-        }
-        Ok(())
-    }
-
-    /// Queues the copies of those inputs that a step takes on the device.
-    fn upload_inputs(&mut self, stream: &ComputeStream) -> Result<(), RuntimeFault> {
-        let session = &self.session;
-        let allocator = self.device.as_ref().expect("a GPU has it");
-        for (at, (host, device)) in self.inputs.iter().zip(&mut self.uploaded).enumerate() {
-            let takes = |(step, wired): (&ChainStep, &wires::WiredStep)| {
-                let mut inputs = wired.takes.iter().zip(&step.wires);
-                inputs.any(|(&from, wire)| from == Origin::Input(at) && wire.1 == Place::Device)
-            };
-            if !self.steps.iter().zip(&self.wiring.steps).any(takes) {
-                continue;
-            }
-            let host = present(host);
-            let (datatype, shape) = host.made_as().expect("an input is made here");
-            if !device.as_ref().is_some_and(|value| value.is(datatype, shape)) {
-                *device = None;
-                *device = Some(Value::blank(allocator, datatype, shape, session)?);
-            }
-            upload(host, present(device), session, stream)?;
-        }
-        Ok(())
-    }
-}
-
-/// What a run on a GPU keeps until the stream has been waited for.
-#[derive(Debug, Default)]
-struct Kept {
-    /// The outputs of each step so far, and where they lie.
-    given: Vec<Vec<Value>>,
-    places: Vec<Vec<Place>>,
-    /// Copies in another memory, and what nothing takes.
-    moved: Vec<Value>,
-    outputs: Vec<Value>,
-    /// Statuses that no step takes, by step: on the device, and on the host.
-    unread: Vec<(usize, Value)>,
-    statuses: Vec<(usize, Value)>,
-    runs: Vec<StepRun>,
 }
 
 fn present(value: &Option<Value>) -> &Value {
     value.as_ref().expect("it was given memory")
-}
-
-/// A tensor of the type and shape of another.
-fn like(
-    value: &Value,
-    allocator: &Arc<OwnedAllocator>,
-    session: &SharedSession,
-) -> Result<Value, RunError> {
-    let (datatype, shape) = value.description(session)?;
-    let datatype = datatype.expect("a model with an output of another type was refused");
-    Ok(Value::blank(allocator, datatype, &shape, session)?)
 }

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use gridpool_device::cuda::{ComputeStream, GridKernels, GridPlaces, GridsOnDevice};
+use gridpool_device::cuda::{ComputeStream, GridKernels, GridPlaces, GridsOnDevice, StreamGraph};
 use ort::ep;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys;
@@ -170,6 +170,15 @@ pub(crate) fn run_grids(
     #[expect(unsafe_code, reason = "kernels over tensors of another library")]
     // SAFETY: the tensors are as long as the layout says; the caller keeps them until the stream has been waited for.
     let queued = unsafe { stream.run_grids(kernels, run, &places) };
+    Ok(queued?)
+}
+
+/// Queues what a chain has captured.
+pub(crate) fn replay(graph: &StreamGraph, stream: &ComputeStream) -> Result<(), RuntimeFault> {
+    #[expect(unsafe_code, reason = "kernels over memory of another library")]
+    // SAFETY: the chain that captured it owns the sessions whose memory it uses, and the tensors; it waits for the
+    // stream after this.
+    let queued = unsafe { stream.replay(graph) };
     Ok(queued?)
 }
 

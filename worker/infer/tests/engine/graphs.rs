@@ -1,5 +1,5 @@
 //! CUDA graphs. On a GPU: replays give, bit for bit, what runs give, for any number of rows and contexts. On a CPU
-//! device: the option is accepted and has no effect.
+//! device: the option is accepted and has no effect. Those of a pipeline are of all its steps together.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -12,6 +12,8 @@ use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 use gridpool_protocol::tensor::{Contexts, DataType};
 
 use crate::harness::{BlockedContext, ask, engine, load, outputs, submit};
+use crate::pipelines::{self, pipeline, step, tracker};
+use crate::programs;
 use crate::tensors::{Full, TIMEOUT, device, fp32, full, irregular, model};
 
 pub(crate) fn graphs(contexts: u32) -> ModelOptions {
@@ -248,5 +250,83 @@ fn what_graphs_at_one_row_gain() {
         let mut times: Vec<_> = times.collect();
         times.sort_by(f64::total_cmp);
         println!("{name}: median {:.1} us a run", times[times.len() / 2]);
+    }
+}
+
+/// Two branches over crops, of models that keep plans.
+fn branches() -> ModelOptions {
+    let steps = vec![
+        step("enlarge", "enlarge", &[("crops", "crops")]),
+        step("pose", "pose", &[("crops", "enlarge.large")]),
+        step("reid", "reid", &[("crops", "crops")]),
+    ];
+    pipeline(&["crops"], steps, &[("points", "pose.points"), ("who", "reid.who")])
+}
+
+#[test]
+fn the_steps_of_a_pipeline_are_replayed_together_for_the_shapes_of_its_warm_ups() {
+    let Some(engine) = engine() else { return };
+    let crops = |count: u64| {
+        let pixels = 64 * usize::try_from(count).expect("a few");
+        [fp32("crops", &[count, 1, 8, 8], &irregular(count, pixels))]
+    };
+    let one = ModelOptions { max_batch: Some(1), ..branches() };
+    engine.load("plain", &model("reid"), &one).expect("it loads");
+    let shapes: [(&str, &[u64]); 2] = [("crops", &[4, 1, 8, 8]), ("crops", &[1, 1, 8, 8])];
+    let options = named(ModelOptions { cuda_graphs: true, contexts: 2.into(), ..one }, &shapes);
+    let info = engine.load("replayed", &model("reid"), &options).expect("it loads");
+    assert_eq!(info.cuda_graphs, if on_gpu() { 2 } else { 0 });
+    for count in [4, 1, 3, 4, 3, 1, 4] {
+        let (plain, got) =
+            (answer(&engine, "plain", &crops(count)), answer(&engine, "replayed", &crops(count)));
+        pipelines::same(&outputs(&got), &outputs(&plain));
+        let replays = u32::from(on_gpu() && count != 3);
+        assert_eq!(got.report.graph_replays, replays, "{count} crops");
+        // A replay, too, says what each step took, and how long it was.
+        let steps = |answer: &Answer| {
+            let steps = answer.report.steps.iter();
+            steps
+                .map(|step| (step.name.clone(), step.device_bytes, step.host_bytes))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(steps(&got), steps(&plain));
+        assert!(got.report.steps.iter().all(|step| step.device_us > 0.0), "{:?}", got.report.steps);
+    }
+    // A context that is made later has graphs of its own.
+    engine.set_contexts("replayed", 3).expect("it has room");
+    assert_eq!(answer(&engine, "replayed", &crops(4)).report.graph_replays, u32::from(on_gpu()));
+}
+
+#[test]
+fn programs_over_grids_are_replayed_with_the_models_beside_them() {
+    let Some(engine) = engine() else { return };
+    let between = || {
+        programs::between(
+            "rot90 | fill(5, ofcolor(0)) | o_g(5) | argmax(size) | fill(3)",
+            programs::ALL,
+        )
+    };
+    engine.load("plain", &model("colors"), &between()).expect("it loads");
+    let shape = [2, 12, 9];
+    let options = ModelOptions { cuda_graphs: true, ..named(between(), &[("x", &shape)]) };
+    let info = engine.load("replayed", &model("colors"), &options).expect("it loads");
+    assert_eq!(info.cuda_graphs, u32::from(on_gpu()));
+    for numbers in [programs::numbers(shape), programs::bad(shape), programs::numbers(shape)] {
+        same(&engine, "replayed", "plain", &[numbers], 1);
+    }
+    same(&engine, "replayed", "plain", &[programs::numbers([2, 30, 40])], 0);
+    same(&engine, "replayed", "plain", &[programs::numbers(shape)], 1);
+}
+
+#[test]
+fn a_pipeline_that_counts_is_not_replayed() {
+    let Some(engine) = engine() else { return };
+    let options = ModelOptions { cuda_graphs: true, ..tracker() };
+    let loaded = engine.load("tracker", &model("find"), &options);
+    if on_gpu() {
+        let why = Chain(&loaded.expect_err("it counts")).to_string();
+        assert!(why.starts_with("leave cuda_graphs out: the shape of what its node"), "{why}");
+    } else {
+        assert_eq!(loaded.expect("there it has no effect").cuda_graphs, 0);
     }
 }

@@ -90,7 +90,7 @@ fn one_by_one(engine: &gridpool_infer::Engine, image: &Full) -> [Full; 4] {
 }
 
 #[track_caller]
-fn same(got: &[Full], want: &[Full]) {
+pub(crate) fn same(got: &[Full], want: &[Full]) {
     if device() == DeviceKind::Cpu {
         return assert_eq!(got, want, "bit for bit");
     }

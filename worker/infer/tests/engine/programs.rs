@@ -18,7 +18,7 @@ fn program(name: &str, text: &str, grids: &str) -> Step {
 }
 
 /// Numbers to grids, a program over them, and the sums of their columns.
-fn between(text: &str, outputs: &[(&str, &str)]) -> ModelOptions {
+pub(crate) fn between(text: &str, outputs: &[(&str, &str)]) -> ModelOptions {
     let steps = vec![
         step("color", "colors", &[("x", "x")]),
         program("turn", text, "color.grids"),
@@ -33,7 +33,7 @@ fn warmed(options: ModelOptions, shape: [u64; 3]) -> ModelOptions {
     ModelOptions { warm_up: vec![warm_up.into()], ..options }
 }
 
-const ALL: &[(&str, &str)] =
+pub(crate) const ALL: &[(&str, &str)] =
     &[("sums", "sum.sums"), ("turned", "turn.grids"), ("status", "turn.status")];
 const SUMS: &[(&str, &str)] = &[("sums", "sum.sums")];
 
@@ -42,7 +42,7 @@ fn count(number: u64) -> usize {
 }
 
 /// Numbers that become colours.
-fn numbers(shape: [u64; 3]) -> Full {
+pub(crate) fn numbers(shape: [u64; 3]) -> Full {
     let color = |at: usize| u8::try_from(at * at % 41 % 10).expect("a colour");
     let number = |at: usize| f32::from(color(at)) / 10.0 + 0.05;
     let all = count(shape.iter().product());
@@ -50,7 +50,7 @@ fn numbers(shape: [u64; 3]) -> Full {
 }
 
 /// The same with a cell in grid 1 that becomes no colour.
-fn bad(shape: [u64; 3]) -> Full {
+pub(crate) fn bad(shape: [u64; 3]) -> Full {
     let mut all = numbers(shape).fp32();
     all[count(shape[1] * shape[2])] = 1.75;
     fp32("x", &shape, &all)
