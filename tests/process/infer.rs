@@ -14,6 +14,7 @@ mod loads;
 mod output;
 mod pipelines;
 mod placement;
+mod sized;
 mod texts;
 
 use std::fs;

@@ -164,7 +164,7 @@ pub use gridpool_protocol::search::{
 };
 pub use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
 pub use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
-pub use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
+pub use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel, StepProgram};
 pub use gridpool_protocol::tensor::{DataType, Element, Tensor, TensorError, TensorSpec};
 pub use gridpool_protocol::trace::{SpanId, TraceContext, TraceError, TraceId, TraceState};
 pub use gridpool_protocol::{chaos, limits, metrics, status, timeline};

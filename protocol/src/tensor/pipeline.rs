@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use error::{Part, PipelineError, Taker};
-pub use grids::{GRIDS, GridStep, GridStepError, GridsError, GridsRun, STATUS};
+pub use grids::{GRIDS, GridStep, GridStepError, GridsError, GridsRun, SIZES, STATUS};
 
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 use crate::near;
@@ -51,8 +51,26 @@ pub struct Step {
 pub enum StepBody {
     /// A model.
     Model(StepModel),
-    /// The text of a program over grids: see [`GridStep`].
-    Program(String),
+    /// A program over grids: see [`GridStep`].
+    Program(StepProgram),
+}
+
+/// The program of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepProgram {
+    /// Its text.
+    pub text: String,
+    /// Rows and columns of the tensor of its results, each of which lies in the upper left corner. Without it all
+    /// results have one size, which follows from that of the grids.
+    #[serde(default)]
+    pub result: Option<[u8; 2]>,
+}
+
+impl From<&str> for StepProgram {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), result: None }
+    }
 }
 
 /// The model of a step.
@@ -207,8 +225,8 @@ impl Pipeline {
     /// Checks that its programs can be steps, and that it has a model besides.
     fn check_programs(&self) -> Result<(), PipelineError> {
         for step in &self.steps {
-            if let StepBody::Program(text) = &step.body {
-                GridStep::compile(text).map_err(|why| {
+            if let StepBody::Program(program) = &step.body {
+                GridStep::new(program, step.inputs.contains_key(SIZES)).map_err(|why| {
                     let step = step.name.clone();
                     PipelineError::Program { step, why: Box::new(why) }
                 })?;

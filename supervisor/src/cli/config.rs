@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel, StepProgram};
 
 use super::error::CommandError;
 use super::flags::ServeFlags;
@@ -269,7 +269,9 @@ fn step_fields(Step { name, body, inputs }: &Step) -> Value {
         StepBody::Model(StepModel { model, path, sha256 }) => {
             json!({ "name": name, "model": model, "path": path, "sha256": sha256, "inputs": inputs })
         }
-        StepBody::Program(program) => json!({ "name": name, "program": program, "inputs": inputs }),
+        StepBody::Program(StepProgram { text, result }) => {
+            json!({ "name": name, "program": text, "result": result, "inputs": inputs })
+        }
     }
 }
 

@@ -99,6 +99,17 @@ impl ProgramText {
     }
 }
 
+/// The text of a program of a config file: itself, or behind `@` that of a file, whose path is relative to `folder`.
+///
+/// # Errors
+/// A sentence with the file and its line, if it has no program that compiles.
+pub(crate) fn program_in(named: &str, folder: &Path) -> Result<String, String> {
+    let Some(file) = named.strip_prefix('@') else { return Ok(named.to_owned()) };
+    let own = ProgramText::file(&folder.join(file));
+    let checked = own.and_then(|own| own.compile(Ties::default()).map(|_| own));
+    checked.map(|own| own.text.trim_end().to_owned()).map_err(|error| error.to_string())
+}
+
 /// A file of programs as a command line names it: `FILE` or `FILE:NAME`, perhaps behind `@`; `-` for standard input.
 pub(super) struct FileName {
     pub(super) file: PathBuf,

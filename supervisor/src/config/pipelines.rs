@@ -5,17 +5,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use gridpool_protocol::limits::SIDE_MAX;
 use gridpool_protocol::near;
 use gridpool_protocol::tensor::options::{ModelPlan, OptionsError};
-use gridpool_protocol::tensor::pipeline::{Part, Pipeline, Step, StepBody, StepModel};
+use gridpool_protocol::tensor::pipeline::{Part, Pipeline, Step, StepBody, StepModel, StepProgram};
 use toml::{Table, Value};
 
 use super::models::{self, FieldError, Noun};
 use super::origins::{Origin, Origins};
 use super::{ConfigError, Named, file};
+use crate::cli::program::program_in;
 
 /// The keys of a step.
-const STEP: [&str; 5] = ["name", "model", "program", "sha256", "inputs"];
+const STEP: [&str; 6] = ["name", "model", "program", "result", "sha256", "inputs"];
 
 /// Reads one `[[pipeline]]` of `file`. A path in it is relative to `folder`.
 ///
@@ -164,6 +166,9 @@ fn step(value: Value, at: usize, folder: &Path) -> Result<Step, String> {
     if table.contains_key("sha256") {
         return Err(format!("the step `{name}` has no field `sha256`: only a `model` has one"));
     }
+    if table.contains_key("result") {
+        return Err(format!("the step `{name}` has no field `result`: only a `program` has one"));
+    }
     Ok(Step { name, body, inputs })
 }
 
@@ -183,7 +188,19 @@ fn body(name: &str, table: &mut Table, folder: &Path) -> Result<StepBody, String
         (Some(_), Some(_)) => {
             return Err(format!("the step `{name}` has a `model` and a `program`: leave one out"));
         }
-        (None, Some(program)) => return Ok(StepBody::Program(program)),
+        (None, Some(program)) => {
+            let text = program_in(&program, folder);
+            let text = text.map_err(|error| format!("the step `{name}`: {error}"))?;
+            let result = table.remove("result").map(|value| {
+                size(&value).ok_or_else(|| {
+                    format!(
+                        "`result` of the step `{name}` needs the rows and columns that its results fit into, 1 to \
+                         {SIDE_MAX} each, such as [30, 30]"
+                    )
+                })
+            });
+            return Ok(StepBody::Program(StepProgram { text, result: result.transpose()? }));
+        }
         (Some(model), None) => model,
         (None, None) => return Err(needs()),
     };
@@ -198,6 +215,13 @@ fn body(name: &str, table: &mut Table, folder: &Path) -> Result<StepBody, String
         model.path = folder.join(&model.model);
     }
     Ok(StepBody::Model(model))
+}
+
+/// Rows and columns.
+fn size(value: &Value) -> Option<[u8; 2]> {
+    let sides = value.as_array()?.iter();
+    let sides = sides.map(|side| side.as_integer().and_then(|side| u8::try_from(side).ok()));
+    sides.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
 /// Finds the file of each step that names a model of the settings.

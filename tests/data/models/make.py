@@ -505,6 +505,39 @@ def colors():
     )
 
 
+def ragged():
+    """Grids of several sizes, each in the upper left corner: `colors` with a size for each, from numbers."""
+    return save(
+        "ragged",
+        [
+            node("Abs", "x", "size"),
+            node("Mul", "size ten", "scaled"),
+            node("Floor", "scaled", "whole"),
+            node("Cast", "whole", "grids", to=T.UINT8),
+            node("Cast", "s", "sizes", to=T.INT64),
+        ],
+        [value("x", T.FLOAT, ["N", "H", "W"]), value("s", T.FLOAT, ["N", 2])],
+        [value("grids", T.UINT8, ["N", "H", "W"]), value("sizes", T.INT64, ["N", 2])],
+        [constant("ten", 10, numpy.float32)],
+    )
+
+
+def masses():
+    """The sum of each grid of several sizes, and its number of cells."""
+    return save(
+        "masses",
+        [
+            node("Cast", "grids", "cells", to=T.FLOAT),
+            node("ReduceSum", "cells both", "sums", keepdims=0),
+            node("Cast", "sizes", "sides", to=T.FLOAT),
+            node("ReduceProd", "sides", "areas", axes=[1], keepdims=0),
+        ],
+        [value("grids", T.UINT8, ["N", "H", "W"]), value("sizes", T.INT64, ["N", 2])],
+        [value("sums", T.FLOAT, ["N"]), value("areas", T.FLOAT, ["N"])],
+        [constant("both", [1, 2])],
+    )
+
+
 def columns():
     """The sum of each column of grids."""
     return save(
@@ -521,7 +554,7 @@ MODELS = [
     three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, words, four_bits,
     four_bit_weights, halves, sequence, scalar,
     nonzero, random, not_rows, lookup, external, external_weights, distinct, fixed,
-    turns, endless, colors, columns,
+    turns, endless, colors, columns, ragged, masses,
 ]
 
 

@@ -54,7 +54,7 @@ fn pixels(bright: usize) -> Vec<f32> {
 }
 
 /// A pool whose config file has these lines, after its models are READY.
-fn configured(lines: &str, models: usize) -> Pool {
+pub(super) fn configured(lines: &str, models: usize) -> Pool {
     let pool = one().0.limits(lines).start_early();
     eventually("the models to be ready", || {
         let rows = pool.observer().models().map_err(|error| error.to_string())?;
@@ -156,13 +156,13 @@ fn cells(last: f32) -> Vec<f32> {
     cells
 }
 
-fn two_grids(last: f32) -> Job<TensorOutputs> {
+pub(super) fn two_grids(last: f32) -> Job<TensorOutputs> {
     let x = ModelInput::new("x", [2, 2, 3], cells(last)).expect("two grids");
     Job::model("line", [x]).expect("a small tensor")
 }
 
 /// The same as NumPy writes it.
-fn npy(last: f32) -> Vec<u8> {
+pub(super) fn npy(last: f32) -> Vec<u8> {
     let head = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2, 3), }";
     let head = format!("{head:<117}\n");
     let mut bytes = [b"\x93NUMPY\x01\x00", &118_u16.to_le_bytes()[..], head.as_bytes()].concat();

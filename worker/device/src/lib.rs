@@ -2,7 +2,7 @@
 //!
 //! [`device`] is the trait, [`cpu`] the reference device on threads, [`cuda`] the GPU. Both pass the same
 //! [`self_test`] before a worker says READY. [`fault`] turns every error into a decision about the process.
-//! [`grids`] runs a program over grids of one size that lie in memory already, as a step of a pipeline.
+//! [`grids`] runs a program over the grids of a tensor that lies in memory already, as a step of a pipeline.
 //! [`chaos`] injects faults. [`position`] records where the device is. [`nvml`] says what NVML's numbers mean.
 
 // Tests of devices share code with `tests/`, which knows this crate by its name.

@@ -100,10 +100,10 @@ impl MadeOf {
     }
 
     /// The hash of the file or of the program.
-    fn hash(&self) -> &str {
+    fn hash(&self) -> String {
         match self {
-            Self::File(_, sha256) => sha256,
-            Self::Program(step) => step.program().hash(),
+            Self::File(_, sha256) => sha256.clone(),
+            Self::Program(step) => step.hash(),
         }
     }
 }
@@ -120,6 +120,13 @@ impl LoadedPipeline {
     ) -> Result<(Self, Signature), LoadError> {
         let order = pipeline.order()?;
         let steps = order.iter().map(|&at| (&pipeline.steps[at].name, &sources[at]));
+        for (name, source) in steps.clone() {
+            if let (StepSource::Program(step), DeviceKind::Gpu) = (source, kind)
+                && step.gives_sizes()
+            {
+                return Err(LoadError::ResultOnGpu.in_step(name));
+            }
+        }
         let recipe = Recipe {
             runtime: runtime.clone(),
             kind,
@@ -149,13 +156,15 @@ impl LoadedPipeline {
             let used = wiring.steps[place].gives.iter();
             let (program, nodes) = match &lane.steps[place] {
                 LaneStep::Model(opened) => (None, opened.nodes.clone()),
-                LaneStep::Program(own) => (Some(own.program().text().to_owned()), Vec::new()),
+                LaneStep::Program(own) => {
+                    (Some(own.program().text().trim().to_owned()), Vec::new())
+                }
             };
             StepInfo {
                 name: step.name.clone(),
                 model: step.model().map(|own| own.model.clone()),
                 program,
-                sha256: recipe.steps[place].1.hash().to_owned(),
+                sha256: recipe.steps[place].1.hash(),
                 inputs: wires.collect(),
                 outputs: used.map(|&output| signature.outputs[output].clone()).collect(),
                 nodes,

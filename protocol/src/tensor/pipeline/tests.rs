@@ -145,25 +145,36 @@ fn the_hash_of_a_pipeline_covers_its_wires_and_the_files_of_its_steps() {
 
 /// What the step `crop` is told if it has this program.
 fn refused(text: &str) -> String {
-    why(|pipeline| pipeline.steps[1].body = StepBody::Program(text.to_owned()))
+    why(|pipeline| pipeline.steps[1].body = StepBody::Program(text.into()))
 }
 
 #[test]
 fn a_program_that_cannot_be_a_step_is_refused_with_the_step_and_the_reason() {
     let mut pipeline = tracker();
-    pipeline.steps[1].body = StepBody::Program("rot90 | fill(5, ofcolor(0))".to_owned());
+    pipeline.steps[1].body = StepBody::Program("rot90 | fill(5, ofcolor(0))".into());
     assert_eq!(pipeline.check(), Ok(()));
     let before = pipeline.clone();
     pipeline.find_models(&[], |_| Some((Box::leak(Box::new("/m".into())), &None))).unwrap();
     assert_eq!(pipeline.steps[1], before.steps[1], "it has no file");
     for (text, reason) in [
         ("rot9", "there is no op `rot9`"),
-        ("o_g(5)", "it gives a list of objects, and a step gives grids"),
-        ("hsplit(2)", "it gives a pair of grids, and a step gives grids"),
+        (
+            "o_g(5)",
+            "it gives a list of objects, and a step gives one grid for each: end with an op",
+        ),
+        ("hsplit(2)", "it gives a pair of grids, and a step gives one grid for each"),
         ("first", "it takes pairs of grids, and a step takes grids: leave `first` out"),
         ("trim | compress", "the cells decide how large a result of `compress` is"),
         ("o_g(5) | merge | subgrid", "the cells decide how large a result of `subgrid` is"),
-        ("O = rot90(I)", "it is a solver, and a step is a chain of ops"),
+        (
+            "O = rot90(I)",
+            "it is a solver, whose cells decide how large a result is: add `result = [",
+        ),
+        (
+            "O = objects(I, T, F, T)",
+            "it gives a set of objects, and a step gives one grid for each",
+        ),
+        ("x = I\nO = rot9(x)", "line 2, column 5: there is no"),
         (&"x".repeat(20_000), "it has 20000 bytes; a program has at most 16384"),
     ] {
         let error = refused(text);
@@ -171,17 +182,92 @@ fn a_program_that_cannot_be_a_step_is_refused_with_the_step_and_the_reason() {
         assert!(error.starts_with(start) && error.contains(reason), "{text}: {error}");
     }
     let all = |pipeline: &mut Pipeline| {
-        let program = StepBody::Program("rot90".to_owned());
+        let program = StepBody::Program("rot90".into());
         pipeline.steps.iter_mut().for_each(|step| step.body = program.clone());
     };
     assert!(why(all).starts_with("all its steps are programs, and a pipeline has a model"));
 }
 
+fn listed(specs: &[crate::tensor::TensorSpec]) -> Vec<String> {
+    specs.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_step_that_says_the_size_of_its_results_runs_what_the_cells_decide() {
+    let step = |text: &str, takes_sizes| {
+        let program = StepProgram { text: text.to_owned(), result: Some([30, 20]) };
+        GridStep::new(&program, takes_sizes)
+    };
+    let chain = step("o_g(5) | argmax(size) | subgrid", false).unwrap();
+    assert_eq!(listed(&chain.inputs()), ["grids UINT8 [?, ?, ?]"]);
+    let open = ["grids UINT8 [?, 30, 20]", "status UINT8 [?, 2]", "sizes INT64 [?, 2]"];
+    assert_eq!(listed(&chain.outputs(&[-1, -1, 7]).unwrap()), open);
+    let solver = step("x = ofcolor(I, FIVE)\nO = subgrid(x, I)", true).unwrap();
+    assert_eq!(listed(&solver.inputs()), ["grids UINT8 [?, ?, ?]", "sizes INT64 [?, 2]"]);
+    assert_eq!(listed(&solver.outputs(&[4, 9, 9]).unwrap())[2], "sizes INT64 [4, 2]");
+    let run = solver.run([4, 9, 8]).unwrap();
+    assert_eq!((run.count(), run.size, run.area(), run.result), (4, [9, 8], 72, [30, 20]));
+    assert!(solver.outputs(&[-1, 65, 64]).unwrap_err().to_string().ends_with("not 65 x 64"));
+    let much = solver.run([3_000_000, 1, 1]).unwrap_err().to_string();
+    assert!(much.contains("cells"), "its results are a tensor, too: {much}");
+
+    for (result, size) in [([0, 5], "0 x 5"), ([65, 64], "65 x 64")] {
+        let program = StepProgram { text: "rot90".to_owned(), result: Some(result) };
+        let why = GridStep::new(&program, false).unwrap_err().to_string();
+        assert!(
+            why.starts_with(&format!("its `result` is {size}, and a grid has 1 to 255")),
+            "{why}"
+        );
+    }
+    let why = GridStep::new(&"rot90".into(), true).unwrap_err().to_string();
+    assert!(why.starts_with("it takes `sizes`, so its results have several sizes: add `result"));
+    assert!(step("first", false).unwrap_err().to_string().starts_with("it takes pairs of grids"));
+    let why = step("O = size(I)", false).unwrap_err().to_string();
+    assert!(why.starts_with("it gives a number, and a step gives one grid for each"), "{why}");
+}
+
+#[test]
+fn the_hash_of_a_step_covers_its_program_and_the_size_of_its_results() {
+    let hash = |text: &str, result| {
+        GridStep::new(&StepProgram { text: text.to_owned(), result }, false).unwrap().hash()
+    };
+    let plain = hash("rot90", None);
+    assert_eq!(plain, GridStep::compile("rot90").unwrap().program().hash());
+    let sized = hash("rot90", Some([30, 20]));
+    assert_eq!((sized.len(), &sized), (64, &hash("rot90 ", Some([30, 20]))));
+    let others = [&plain, &hash("rot90", Some([20, 30])), &hash("rot180", Some([30, 20]))];
+    assert!(others.iter().all(|other| **other != sized));
+}
+
+#[test]
+fn a_status_names_the_place_that_it_can() {
+    let of = |text: &str| {
+        let program = StepProgram { text: text.to_owned(), result: Some([3, 3]) };
+        GridStep::new(&program, true).unwrap()
+    };
+    let solver = of("def solve(I):\n  x = ofcolor(I, FIVE)\n  return subgrid(x, I)");
+    let why = |status| solver.error_of(status).unwrap_or_default();
+    let last = u8::try_from(solver.program().length()).unwrap() - 2;
+    assert!(why([4, last]).starts_with("subgrid in line 3: "), "{}", why([4, last]));
+    assert!(why([1, 255]).starts_with("input: a cell is not a colour"));
+    assert_eq!(why(GridsRun::NO_ROOM), "its result is larger than 3 x 3, the `result` of the step");
+    assert!(why(GridsRun::BAD_SIZE).starts_with("input: its size in `sizes` is not from 1 x 1 to"));
+    assert!(why([10, 254]).starts_with("one of its instructions from 254 on: the item has run"));
+    assert_eq!(why([4, 200]), "it has the status 4 of op 200, which no program gives");
+    assert_eq!(solver.error_of([0, 0]), None);
+    assert_eq!(
+        of("trim").error_of([4, 0]).unwrap(),
+        "trim: there is nothing to work on: the value before it is empty"
+    );
+    assert_eq!(GridsRun::status_of(10, 3), [10, 3]);
+    assert_eq!(GridsRun::status_of(10, 300), [10, 254], "255 is the input");
+}
+
 #[test]
 fn the_tensors_of_a_program_have_the_sizes_of_its_results() {
     let step = GridStep::compile("rot90 | upscale(2)").unwrap();
-    let written = |grids: &[i64]| step.outputs(grids).unwrap().map(|spec| spec.to_string());
-    assert_eq!(step.input().to_string(), "grids UINT8 [?, ?, ?]");
+    let written = |grids: &[i64]| listed(&step.outputs(grids).unwrap());
+    assert_eq!(listed(&step.inputs()), ["grids UINT8 [?, ?, ?]"]);
     assert_eq!(written(&[-1, -1, -1]), ["grids UINT8 [?, ?, ?]", "status UINT8 [?, 2]"]);
     assert_eq!(written(&[7, 3, 5]), ["grids UINT8 [7, 10, 6]", "status UINT8 [7, 2]"]);
     assert_eq!(written(&[-1, 3, -1])[0], "grids UINT8 [?, ?, ?]");

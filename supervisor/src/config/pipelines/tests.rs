@@ -35,9 +35,50 @@ fn a_step_has_a_program_in_place_of_a_model() {
     let plan = parse(&TRACKER.replace("model = 'nets/reid.onnx'", "program = 'rot90 | trim'"));
     let mut plans = [plan.unwrap()];
     let pipeline = plans[0].options.pipeline.as_ref().unwrap();
-    assert_eq!(pipeline.steps[1].body, StepBody::Program("rot90 | trim".to_owned()));
+    assert_eq!(pipeline.steps[1].body, StepBody::Program("rot90 | trim".into()));
     let error = find_models(&mut plans, &Origins::default()).unwrap_err().to_string();
     assert!(error.contains("its step `find` runs the model `detect`"), "{error}");
+}
+
+#[test]
+fn a_program_may_say_the_size_of_its_results_and_lie_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.py");
+    std::fs::write(&file, "def one(I):\n    return rot90(I)\n\ndef two(I):\n    return rot9(I)\n")
+        .unwrap();
+    let parse = |named: &str| {
+        let text = TRACKER.replace("model = 'nets/reid.onnx'", named);
+        parse_table(text.parse().unwrap(), Path::new("/etc/pool.toml"), folder.path())
+    };
+    let body = |named: &str| parse(named).unwrap().options.pipeline.unwrap().steps.remove(1).body;
+    let text = "def one(I):\n    return rot90(I)".to_owned();
+    let program = StepProgram { text, result: Some([30, 20]) };
+    assert_eq!(body("program = '@own.py:one'\nresult = [30, 20]"), StepBody::Program(program));
+    let why = |named: &str| parse(named).unwrap_err().remove(0).reason;
+    let error = why("program = '@own.py:two'\nresult = [30, 20]");
+    let file = file.display();
+    assert!(
+        error.starts_with(&format!(
+            "the pipeline `tracker`: the step `reid`: {file}: line 5, column 12: "
+        )),
+        "{error}"
+    );
+    let error = why("program = '@own.py:on'\nresult = [30, 20]");
+    assert!(error.ends_with("has no `def on(…):`; close to it: one"), "{error}");
+    let error = why("program = '@none.py:one'");
+    assert!(
+        error.contains("the step `reid`: ") && error.contains("none.py: cannot be read"),
+        "{error}"
+    );
+    let error = why("program = '@own.py:one'");
+    assert!(error.contains("its step `reid` cannot run its program: it is a solver"), "{error}");
+    for result in ["[30]", "30", "[30, 30, 30]", "[256, 1]", "[-1, 1]", "['x', 1]"] {
+        let error = why(&format!("program = 'compress'\nresult = {result}"));
+        assert!(
+            error.contains("`result` of the step `reid` needs the rows and columns"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -77,6 +118,21 @@ fn what_is_wrong_is_said_with_pipeline_step_and_what_to_write() {
             "model = 'detect'",
             "program = 'rot90'\nsha256 = 'x'",
             "the step `find` has no field `sha256`",
+        ),
+        (
+            "model = 'detect'",
+            "model = 'detect'\nresult = [3, 3]",
+            "the step `find` has no field `result`: only a `program` has one",
+        ),
+        (
+            "model = 'detect'",
+            "program = 'compress'\nresult = [64, 65]",
+            "its step `find` cannot run its program: its `result` is 64 x 65, and a grid has",
+        ),
+        (
+            "model = 'detect'",
+            "program = 'O = compress(I)\\nx = rot9(I)'",
+            "its step `find` cannot run its program: line 1, column",
         ),
         (
             "model = 'detect'",

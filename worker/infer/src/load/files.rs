@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gridpool_ipc::regular;
 use gridpool_protocol::program::hex;
 use gridpool_protocol::tensor::options::{ModelOptions, check_file};
-use gridpool_protocol::tensor::pipeline::{GridStep, Step, StepBody};
+use gridpool_protocol::tensor::pipeline::{GridStep, SIZES, Step, StepBody};
 use sha2::{Digest, Sha256};
 
 use super::error::{LoadError, MODEL_FILE_BYTES_MAX};
@@ -51,7 +51,7 @@ impl StepSource {
     fn hash(&self) -> String {
         match self {
             Self::Model(file) => file.sha256.clone(),
-            Self::Program(step) => step.program().hash().to_owned(),
+            Self::Program(step) => step.hash(),
         }
     }
 }
@@ -82,9 +82,9 @@ impl ModelFiles {
                 check_file(name, &model.path, model.sha256.as_ref(), &file.sha256)?;
                 Ok(StepSource::Model(file))
             }
-            StepBody::Program(text) => {
-                let program = GridStep::compile(text).expect("the pipeline was checked");
-                Ok(StepSource::Program(Arc::new(program)))
+            StepBody::Program(program) => {
+                let program = GridStep::new(program, step.inputs.contains_key(SIZES));
+                Ok(StepSource::Program(Arc::new(program.expect("the pipeline was checked"))))
             }
         };
         let sources = pipeline.steps.iter().map(|step| {

@@ -99,8 +99,8 @@ impl ChainStep {
                 return Ok(Self {
                     name: info.name.clone(),
                     body: Body::Program(ProgramStep::new(step, gives, kernels)),
-                    inputs: vec![step.input()],
-                    wires: wires(vec![Place::Device]),
+                    inputs: step.inputs(),
+                    wires: wires(vec![Place::Device; step.inputs().len()]),
                     gives: vec![Place::Device; gives.len()],
                 });
             }
@@ -157,11 +157,10 @@ impl ChainStep {
                 let outputs = bound.run(inputs, stop);
                 let outputs = outputs.map_err(|fault| fault.in_step(&self.name))?;
                 assert_eq!(outputs.len(), self.gives.len(), "a run gives all outputs or fails");
-                Ok(Given { outputs, unread: None, unused: None })
+                Ok(Given { outputs, unread: None, unused: Vec::new() })
             }
             Body::Program(program) => {
-                let of = (self.name.as_str(), self.wires[0].0.as_str());
-                program.run(inputs[0], of, memory, stream)
+                program.run(inputs, (&self.name, &self.wires), memory, stream)
             }
         }
     }

@@ -7,21 +7,21 @@
 use std::sync::Arc;
 
 use gridpool_device::cuda::{ComputeStream, GridKernels, GridPlaces, GridsOnDevice};
-use gridpool_device::grids::GridsOnHost;
+use gridpool_device::grids::{GridsOnHost, HostTensors};
 use gridpool_protocol::tensor::DataType;
-use gridpool_protocol::tensor::pipeline::{GridStep, GridsRun};
+use gridpool_protocol::tensor::pipeline::{GridStep, GridsRun, SIZES};
 
 use super::WireError;
 use super::wires::described;
 use crate::context::RunError;
 use crate::error::RuntimeFault;
-use crate::seam::{OwnedAllocator, SharedSession, Value, run_grids, upload};
+use crate::seam::{OwnedAllocator, Place, SharedSession, Value, run_grids, upload};
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct ProgramStep {
     step: Arc<GridStep>,
-    /// The outputs that are used, by index: its results are 0, their statuses 1.
+    /// The outputs that are used, by index: its results are 0, their statuses 1, their sizes 2.
     gives: Vec<usize>,
     on: Processor,
 }
@@ -59,8 +59,8 @@ pub(super) struct Given {
     pub(super) outputs: Vec<Value>,
     /// The statuses, if nothing takes them.
     pub(super) unread: Option<Value>,
-    /// The results, if nothing takes them: a GPU may still write them.
-    pub(super) unused: Option<Value>,
+    /// What else nothing takes: a GPU may still write it.
+    pub(super) unused: Vec<Value>,
 }
 
 impl ProgramStep {
@@ -77,68 +77,106 @@ impl ProgramStep {
         Self { step: Arc::clone(step), gives: gives.to_vec(), on }
     }
 
-    /// Runs it over a tensor, or queues that on a GPU's stream. `of` is the name of the step and its wire.
+    /// Runs it over a tensor of grids, and perhaps one of their sizes, or queues that on a GPU's stream. `of` is the
+    /// step's name and wires.
     pub(super) fn run(
         &mut self,
-        input: &Value,
-        of: (&str, &str),
+        inputs: &[&Value],
+        of: (&str, &[(String, Place)]),
         memory: Memory<'_>,
         stream: Option<&mut ComputeStream>,
     ) -> Result<Given, RunError> {
         let Memory { host, device, session } = memory;
-        let (_, shape) = input.description(session)?;
-        let run = self.sized(&shape, of)?;
+        let (grids, sizes) = (inputs[0], inputs.get(1).copied());
+        let run = self.sized(grids, sizes, of, session)?;
+        let count = i64::try_from(run.count()).expect("a tensor's sides have 63 bits");
         let [h, w] = run.result.map(i64::from);
-        let shapes = [vec![shape[0], h, w], vec![shape[0], 2]];
-        let both = match (&mut self.on, device, stream) {
+        let mut made =
+            vec![(DataType::Uint8, vec![count, h, w]), (DataType::Uint8, vec![count, 2])];
+        made.extend(self.step.gives_sizes().then(|| (DataType::Int64, vec![count, 2])));
+        let made = made.iter();
+        let outputs = match (&mut self.on, device, stream) {
             (Processor::Device { kernels, prepared }, Some(device), Some(stream)) => {
-                let blank =
-                    |shape: &Vec<i64>| Value::blank(device, DataType::Uint8, shape, session);
-                let [results, status] = [blank(&shapes[0])?, blank(&shapes[1])?];
+                let blank = |(datatype, shape): &(DataType, Vec<i64>)| {
+                    Value::blank(device, *datatype, shape, session)
+                };
+                let outputs = made.map(blank).collect::<Result<Vec<_>, _>>()?;
                 if prepared.as_ref().is_none_or(|own| own.run != run) {
                     *prepared = None;
                     let new = Prepared::new(&self.step, run, memory, device, stream)?;
                     *prepared = new.map(Box::new);
                 }
                 if let Some(Prepared { on_device, tables, scratch, .. }) = prepared.as_deref() {
-                    let (results, status) = (&results, &status);
-                    let tensors = GridPlaces { tables, scratch, grids: input, results, status };
+                    let (results, status) = (&outputs[0], &outputs[1]);
+                    let tensors = GridPlaces { tables, scratch, grids, results, status };
                     run_grids(kernels, on_device, &tensors, session, stream)?;
                 }
-                [results, status]
+                outputs
             }
             (Processor::Host(buffers), ..) => {
-                let zeros = |shape: &Vec<i64>| Value::new(host, DataType::Uint8, shape, session);
-                let [mut results, mut status] = [zeros(&shapes[0])?, zeros(&shapes[1])?];
-                let (made, statuses) = (results.bytes_mut(session)?, status.bytes_mut(session)?);
-                buffers.run(&self.step, &run, input.bytes(session)?, made, statuses);
-                [results, status]
+                let zeros = |(datatype, shape): &(DataType, Vec<i64>)| {
+                    Value::new(host, *datatype, shape, session)
+                };
+                let mut outputs = made.map(zeros).collect::<Result<Vec<_>, _>>()?;
+                let bytes = outputs.iter_mut().map(|value| value.bytes_mut(session));
+                let mut bytes = bytes.collect::<Result<Vec<_>, _>>()?.into_iter();
+                let mut next = || bytes.next().unwrap_or_default();
+                let tensors = HostTensors {
+                    grids: grids.bytes(session)?,
+                    sizes: sizes.map(|sizes| sizes.bytes(session)).transpose()?,
+                    results: next(),
+                    status: next(),
+                    result_sizes: next(),
+                };
+                buffers.run(&self.step, &run, tensors);
+                outputs
             }
             (Processor::Device { .. }, ..) => unreachable!("a GPU has its memory and a stream"),
         };
-        Ok(self.given(both))
+        Ok(self.given(outputs))
     }
 
-    /// How it runs over a tensor of this shape.
-    fn sized(&self, shape: &[i64], (step, wire): (&str, &str)) -> Result<GridsRun, RunError> {
+    /// How it runs over such tensors.
+    fn sized(
+        &self,
+        grids: &Value,
+        sizes: Option<&Value>,
+        (step, wires): (&str, &[(String, Place)]),
+        session: &SharedSession,
+    ) -> Result<GridsRun, RunError> {
+        let wrong = |error| RunError::Wire(Box::new(error));
+        let (_, shape) = grids.description(session)?;
+        if let Some(sizes) = sizes {
+            let (_, got) = sizes.description(session)?;
+            let want = [shape[0], 2];
+            if got != want {
+                return Err(wrong(WireError::Unfit {
+                    step: step.to_owned(),
+                    wire: wires[1].0.clone(),
+                    input: SIZES.to_owned(),
+                    got: described(DataType::Int64, &got),
+                    want: format!("{}, a size for each grid", described(DataType::Int64, &want)),
+                }));
+            }
+        }
         let sides: Vec<_> = shape.iter().map(|side| side.unsigned_abs()).collect();
         let sides = sides.try_into().expect("the wire was checked: it has three dimensions");
         self.step.run(sides).map_err(|why| {
-            RunError::Wire(Box::new(WireError::Grids {
+            wrong(WireError::Grids {
                 step: step.to_owned(),
-                wire: wire.to_owned(),
-                got: described(DataType::Uint8, shape),
+                wire: wires[0].0.clone(),
+                got: described(DataType::Uint8, &shape),
                 why,
-            }))
+            })
         })
     }
 
-    fn given(&self, both: [Value; 2]) -> Given {
-        let mut both = both.map(Some);
-        let take = |&at: &usize| both[at].take().expect("each output is given once");
+    fn given(&self, outputs: Vec<Value>) -> Given {
+        let mut all: Vec<_> = outputs.into_iter().map(Some).collect();
+        let take = |&at: &usize| all[at].take().expect("each output is given once");
         let outputs = self.gives.iter().map(take).collect();
-        let [unused, unread] = both;
-        Given { outputs, unread, unused }
+        let unread = all[1].take();
+        Given { outputs, unread, unused: all.into_iter().flatten().collect() }
     }
 
     /// Checks the statuses that nothing takes.

@@ -179,7 +179,8 @@ pub(super) fn of_program(
     before: &[Arc<Signature>],
 ) -> Result<Signature, WireError> {
     let step = &pipeline.steps[order[before.len()]];
-    let input = program.input();
+    let inputs = program.inputs();
+    let input = &inputs[0];
     let wire = step.inputs.get(GRIDS).map_or("", String::as_str);
     let given = match Wire::parse(wire) {
         Wire::Input(_) => None,
@@ -189,8 +190,8 @@ pub(super) fn of_program(
             from.and_then(|(_, from)| from.outputs.iter().find(|spec| spec.name == tensor))
         }
     };
-    let given = given.and_then(|given| merged(given, &input));
-    let grids = given.as_ref().unwrap_or(&input);
+    let given = given.and_then(|given| merged(given, input));
+    let grids = given.as_ref().unwrap_or(input);
     let outputs = program.outputs(&grids.shape).map_err(|why| WireError::Grids {
         step: step.name.clone(),
         wire: wire.to_owned(),
@@ -198,7 +199,6 @@ pub(super) fn of_program(
         why,
     })?;
     // Each grid is on its own.
-    let (inputs, outputs) = (vec![input], outputs.into());
     Ok(Signature { inputs, outputs, may_have_rows: true, rows_share_a_name: true })
 }
 

@@ -21,5 +21,6 @@ mod programs;
 mod published;
 mod requests;
 mod row_turns;
+mod sized;
 mod tensors;
 mod texts;

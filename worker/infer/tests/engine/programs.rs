@@ -1,5 +1,6 @@
 //! Programs over grids as steps of a pipeline: between models, in one process, on the device.
 
+use gridpool_device::grids::{GridsOnHost, HostTensors};
 use gridpool_infer::{Engine, InferError, ModelOptions, RunError};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::pipeline::{GridStep, Step, StepBody};
@@ -13,7 +14,7 @@ use crate::tensors::{Full, device, fp32, full, model};
 type Grid = Vec<Vec<u8>>;
 
 fn program(name: &str, text: &str, grids: &str) -> Step {
-    let body = StepBody::Program(text.to_owned());
+    let body = StepBody::Program(text.into());
     Step { name: name.to_owned(), body, inputs: texts(&[("grids", grids)]) }
 }
 
@@ -160,8 +161,14 @@ fn by_reference(text: &str, grids: &Full) -> Vec<u8> {
     let run = step.run(shape).expect("within the limits");
     let (mut results, mut status) =
         (vec![0; run.count() * run.result_cells()], vec![0; 2 * run.count()]);
-    let mut reference = gridpool_device::grids::GridsOnHost::default();
-    reference.run(&step, &run, &grids.bytes, &mut results, &mut status);
+    let tensors = HostTensors {
+        grids: &grids.bytes,
+        sizes: None,
+        results: &mut results,
+        status: &mut status,
+        result_sizes: &mut [],
+    };
+    GridsOnHost::default().run(&step, &run, tensors);
     results
 }
 
@@ -276,7 +283,7 @@ fn what_does_not_fit_a_program_is_named_at_load_or_by_the_request() {
         error.ends_with("and the step `turn` has no output `grid`; close to it: grids"),
         "{error}"
     );
-    let error = change(&|steps| steps[1].body = StepBody::Program("rot90 | palette".to_owned()));
+    let error = change(&|steps| steps[1].body = StepBody::Program("rot90 | palette".into()));
     assert!(
         error.contains("its step `turn` cannot run its program: it gives a list of colours"),
         "{error}"

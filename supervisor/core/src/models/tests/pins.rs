@@ -58,7 +58,7 @@ fn all_workers_have_as_many_contexts_as_the_first_one_chose() {
 #[test]
 fn each_step_of_a_pipeline_keeps_the_file_that_was_loaded_first() {
     let step = |name: &str| Step { name: name.to_owned(), ..Step::default() };
-    let program = Step { body: StepBody::Program("rot90".to_owned()), ..step("three") };
+    let program = Step { body: StepBody::Program("rot90".into()), ..step("three") };
     let steps = vec![step("one"), step("two"), program];
     let pipeline = Pipeline { steps, ..Pipeline::default() };
     let options = ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };

@@ -9,7 +9,7 @@ use crate::cuda::compute::{ComputeStream, GridKernels};
 use crate::cuda::driver::Driver;
 use crate::cuda::fake;
 use crate::fault::Fault;
-use crate::grids::GridsOnHost;
+use crate::grids::{GridsOnHost, HostTensors};
 
 /// Grids of a tensor, of irregular colours. The second one has a cell that is no colour.
 fn cells(count: usize, cells: usize) -> Vec<u8> {
@@ -110,7 +110,14 @@ fn kernels_over_a_tensor_give_what_the_reference_gives_and_a_failed_grid_is_zero
             let cells = cells(5, usize::from(run.size[0]) * usize::from(run.size[1]));
             let bytes = 5 * run.result_cells();
             let (mut results, mut status) = (vec![0; bytes], vec![0; 10]);
-            GridsOnHost::default().run(&step, &run, &cells, &mut results, &mut status);
+            let tensors = HostTensors {
+                grids: &cells,
+                sizes: None,
+                results: &mut results,
+                status: &mut status,
+                result_sizes: &mut [],
+            };
+            GridsOnHost::default().run(&step, &run, tensors);
             assert_eq!(status[2], 1, "{text}: a cell of the second is no colour");
 
             let mut own = OnDevice::new(&step, run, &cells);

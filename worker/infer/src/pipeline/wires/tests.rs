@@ -1,6 +1,6 @@
 //! Tests of the wires: what fits, and how what does not fit is named.
 
-use gridpool_protocol::tensor::pipeline::Step;
+use gridpool_protocol::tensor::pipeline::{Step, StepProgram};
 
 use super::*;
 
@@ -147,6 +147,34 @@ fn what_a_program_gives_has_the_sizes_that_its_wire_fixes() {
 }
 
 #[test]
+fn a_program_takes_and_gives_the_sizes_of_its_grids() {
+    let program = StepProgram { text: "trim | compress".to_owned(), result: Some([9, 8]) };
+    let program = GridStep::new(&program, true).unwrap();
+    let pipeline = |sizes: &str| Pipeline {
+        inputs: vec!["image".to_owned()],
+        steps: vec![
+            step("color", &[("x", "image")]),
+            step("turn", &[("grids", "color.grids"), ("sizes", sizes)]),
+        ],
+        outputs: [("out".to_owned(), "turn.sizes".to_owned())].into(),
+    };
+    let grids = spec("grids", DataType::Uint8, &[-1, 30, 30]);
+    let color =
+        signature(vec![fp32("x", &[-1])], vec![grids, spec("sizes", DataType::Int64, &[-1, 2])]);
+    let turn = of_program(&program, &pipeline(""), &[0, 1], &[Arc::new(color.clone())]).unwrap();
+    assert_eq!(turn.outputs[0], spec("grids", DataType::Uint8, &[-1, 9, 8]));
+    let wired = |sizes: &str| Wiring::of(&pipeline(sizes), &[0, 1], &[&color, &turn]);
+    let (wiring, whole) = wired("color.sizes").unwrap();
+    assert_eq!((&wiring.steps[1].gives, wiring.steps[1].takes.len()), (&vec![2], 2));
+    assert_eq!(whole.outputs, [spec("out", DataType::Int64, &[-1, 2])]);
+    let error = wired("color.grids").unwrap_err().to_string();
+    assert!(
+        error.ends_with("its input `sizes`: that is UINT8 [?, 30, 30], and it takes INT64 [?, 2]"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_model_of_one_size_takes_a_programs_results_of_that_size_alone() {
     let pipeline = Pipeline {
         inputs: vec!["image".to_owned()],
@@ -155,7 +183,7 @@ fn a_model_of_one_size_takes_a_programs_results_of_that_size_alone() {
     };
     let turn = |shape: &[i64]| {
         let program = GridStep::compile("rot90").unwrap();
-        signature(vec![program.input()], program.outputs(shape).unwrap().into())
+        signature(program.inputs(), program.outputs(shape).unwrap())
     };
     let sum = signature(vec![spec("x", DataType::Uint8, &[-1, 5, 3])], vec![fp32("y", &[-1])]);
     let fits = |shape: &[i64]| Wiring::of(&pipeline, &[0, 1], &[&turn(shape), &sum]);
