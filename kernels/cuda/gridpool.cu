@@ -9,3 +9,5 @@
 #include "join.cuh"
 
 #include "pack.cuh"
+
+#include "planes.cuh"

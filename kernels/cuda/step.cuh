@@ -88,10 +88,13 @@ struct Step {
     // Only to pack a result.
     u32 *sums, *places;
     u8 *packed_low, *packed_high;
+    // Only for grids in planes: rows and columns of each grid, and of each result.
+    const i64 *sizes_before;
+    i64 *sizes;
     Op ops[OPS_MAX];
 };
 
-constexpr u32 STEP_HEAD_BYTES = 208;
+constexpr u32 STEP_HEAD_BYTES = 224;
 static_assert(sizeof(Step) == STEP_HEAD_BYTES + OPS_MAX * sizeof(Op),
               "StepArgument of kernels/src/argument.rs has this size");
 

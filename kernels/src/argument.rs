@@ -118,11 +118,13 @@ pub struct StepArgument {
     pub places: DeviceAddress,
     pub packed_low: DeviceAddress,
     pub packed_high: DeviceAddress,
+    pub sizes_before: DeviceAddress,
+    pub sizes: DeviceAddress,
     pub ops: [OpArgument; PROGRAM_OPS_MAX],
 }
 
 // The kernels assert the size of theirs.
-const _: () = assert!(size_of::<StepArgument>() == 208 + 12 * PROGRAM_OPS_MAX);
+const _: () = assert!(size_of::<StepArgument>() == 224 + 12 * PROGRAM_OPS_MAX);
 
 impl Default for StepArgument {
     fn default() -> Self {
@@ -151,6 +153,8 @@ impl Default for StepArgument {
             places: null,
             packed_low: null,
             packed_high: null,
+            sizes_before: null,
+            sizes: null,
             ops: [OpArgument::default(); PROGRAM_OPS_MAX],
         }
     }

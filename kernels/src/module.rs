@@ -71,6 +71,8 @@ pub const KERNELS: &[Kernel] = &[
     tile("gp_add_areas"),
     tile("gp_place"),
     warp("gp_pack"),
+    warp("gp_take_planes"),
+    warp("gp_put_planes"),
     warp("gp_cellwise"),
     warp("gp_hconcat"),
     warp("gp_hsplit"),
@@ -78,6 +80,9 @@ pub const KERNELS: &[Kernel] = &[
     warp("gp_vconcat"),
     warp("gp_vsplit"),
 ];
+
+/// How many of them come before those of [`Kernel::of_tuples`].
+const NOT_OF_TUPLES: usize = 9;
 
 /// The op of a chain that stands for any number of symmetries and recolourings.
 pub const IMAGE: &str = "image";
@@ -114,12 +119,16 @@ impl Kernel {
     pub const PLACE: &'static Self = &KERNELS[5];
     /// The third: gathers the cells.
     pub const PACK: &'static Self = &KERNELS[6];
+    /// Takes grids of several sizes out of a tensor.
+    pub const TAKE_PLANES: &'static Self = &KERNELS[7];
+    /// Lays results of several sizes into a tensor.
+    pub const PUT_PLANES: &'static Self = &KERNELS[8];
 
     /// The kernel of an op that makes one grid of several, or several of one; `None` for an op that chains run.
     #[must_use]
     pub fn of_tuples(op: Op) -> Option<&'static Self> {
         let is_of = |kernel: &&Self| kernel.name.strip_prefix("gp_") == Some(op.name());
-        KERNELS[7..].iter().find(is_of)
+        KERNELS[NOT_OF_TUPLES..].iter().find(is_of)
     }
 
     /// How many rounds a block serves, so that there are enough blocks but not too many.
@@ -267,7 +276,7 @@ mod tests {
             }
         }
         assert!(codes.into_iter().map(usize::from).eq(0..CHAIN_OPS.len()));
-        assert_eq!(kernels.len(), KERNELS.len() - 7);
+        assert_eq!(kernels.len(), KERNELS.len() - NOT_OF_TUPLES);
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub const NEEDS_ROOM: u8 = 255;
 pub const STOPPED: u8 = 253;
 
 /// `Solve` of `kernels/cuda/machine/solve.cuh`, which explains each field.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 #[expect(missing_docs, reason = "explained where the kernel reads it")]
 pub struct SolveArgument {
@@ -132,7 +132,7 @@ pub struct SolveArgument {
     pub steps_max: u32,
     pub results_max: u32,
     pub place_base: u32,
-    pub unused: u32,
+    pub again: u32,
 }
 
 // The kernel asserts the size of its own.

@@ -307,6 +307,7 @@ int main() {
                 arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
             }
             solve.arena_words = u32(words);
+            solve.again = words > head[2];
             Job job = {&solve, reinterpret_cast<u32 *>(arena.data())};
             host::run_warp(body, &job);
             if ((status & 0xff) != NEEDS_MEMORY || words > (1u << 27)) {

@@ -44,7 +44,8 @@ struct Solve {
     u32 results_max;
     // Added to each place.
     u32 place_base;
-    u32 unused;
+    // Whether only those of all items run that an earlier launch left for want of memory, as their status says.
+    u32 again;
 };
 
 static_assert(sizeof(Solve) == 136, "SolveArgument of kernels/src/solve.rs has this size");
@@ -147,9 +148,27 @@ __device__ __forceinline__ void store(const Machine &m, const Machine &machine, 
     }
 }
 
+// The first place of an item to run from `at` on, for a warp that runs every `warps`th.
+__device__ __forceinline__ u32 next_place(const Solve &solve, u32 at, u32 warps) {
+    if (!solve.again) {
+        return at;
+    }
+#pragma unroll 1
+    for (; at < solve.items_count; at += LANES * warps) {
+        const u32 own = at + lane() * warps;
+        const bool is_left = own < solve.items_count && (solve.status[own] & 0xff) == NEEDS_MEMORY;
+        const u32 left = __ballot_sync(ALL_LANES, is_left);
+        if (left != 0) {
+            return at + (__ffs(left) - 1) * warps;
+        }
+    }
+    return at;
+}
+
 // `arena` has solve.arena_words words.
 __device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 warp, u32 warps) {
-    if (solve.items_count == 0) {
+    const u32 first = next_place(solve, warp, warps);
+    if (first >= solve.items_count) {
         return;
     }
     const Program program(solve.program);
@@ -163,7 +182,7 @@ __device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 
         __syncwarp();
     }
 #pragma unroll 1
-    for (u32 at = warp; at < solve.items_count; at += warps) {
+    for (u32 at = first; at < solve.items_count; at = next_place(solve, at + warps, warps)) {
         const u32 item = solve.items ? solve.items[at] : at;
         // Read before the grid, so that the warp waits for both at once.
         const u32 stop = static_cast<const volatile u32 *>(solve.used)[1];

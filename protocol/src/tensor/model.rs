@@ -78,7 +78,7 @@ pub struct StepInfo {
     pub model: Option<String>,
     /// The text of its program over grids; none for a model.
     pub program: Option<String>,
-    /// SHA-256 of the model's file, or the hash of the program.
+    /// SHA-256 of the model's file, or the hash of the program and of the size of its results.
     pub sha256: String,
     /// For each of its own inputs, the wire that it takes: `image`, `detect.boxes`.
     pub inputs: Vec<(String, String)>,
@@ -205,7 +205,7 @@ pub struct InferReport {
 pub struct StepReport {
     /// The step.
     pub name: String,
-    /// SHA-256 of its model's file, or the hash of its program.
+    /// SHA-256 of its model's file, or the hash of its program and of the size of its results.
     pub sha256: String,
     /// Its time, microseconds: device time from CUDA events on a GPU, else by the worker's clock.
     pub device_us: f64,

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "a launch passes addresses of values")]
 
 mod chain;
+mod planes;
 pub(crate) mod search;
 mod solve;
 mod tuple;
@@ -132,6 +133,8 @@ pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Ill
         "gp_add_areas" => device.add_areas()?,
         "gp_place" => device.place()?,
         "gp_pack" => device.pack()?,
+        "gp_take_planes" => device.take_planes()?,
+        "gp_put_planes" => device.put_planes()?,
         _ => device.tuples(name.trim_start_matches("gp_"))?,
     }
     Ok(device.content)

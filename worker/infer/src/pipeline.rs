@@ -120,13 +120,6 @@ impl LoadedPipeline {
     ) -> Result<(Self, Signature), LoadError> {
         let order = pipeline.order()?;
         let steps = order.iter().map(|&at| (&pipeline.steps[at].name, &sources[at]));
-        for (name, source) in steps.clone() {
-            if let (StepSource::Program(step), DeviceKind::Gpu) = (source, kind)
-                && step.gives_sizes()
-            {
-                return Err(LoadError::ResultOnGpu.in_step(name));
-            }
-        }
         let recipe = Recipe {
             runtime: runtime.clone(),
             kind,
@@ -249,11 +242,16 @@ impl Lane {
 
     /// Loads the kernels of programs, if it is on a GPU and has some.
     fn load_kernels(&mut self) -> Result<Option<Arc<GridKernels>>, super::RuntimeFault> {
-        let has_programs = self.steps.iter().any(|step| matches!(step, LaneStep::Program(_)));
+        let programs = self.steps.iter().filter_map(|step| match step {
+            LaneStep::Program(step) => Some(step.program().solver().is_some()),
+            LaneStep::Model(_) => None,
+        });
+        let are_solvers: Vec<bool> = programs.collect();
         match &mut self.stream {
-            Some(stream) if has_programs => {
+            Some(stream) if !are_solvers.is_empty() => {
                 let _changing = changing();
-                Ok(Some(Arc::new(GridKernels::load(stream)?)))
+                let kernels = GridKernels::load(stream, are_solvers.contains(&true))?;
+                Ok(Some(Arc::new(kernels)))
             }
             Some(_) | None => Ok(None),
         }

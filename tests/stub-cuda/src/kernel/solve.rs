@@ -29,6 +29,10 @@ pub(super) fn run(solve: &SolveArgument, memory: &Memory) -> Result<Option<usize
     };
     for at in 0..solve.items_count as usize {
         let item = if solve.items == DeviceAddress::NULL { at } else { word(solve.items, at)? };
+        let before = memory.read(number(solve.status.plus(2 * item)), 1)?;
+        if solve.again != 0 && before != [NEEDS_MEMORY] {
+            continue;
+        }
         let shape = memory.read(number(solve.shapes.plus(2 * item)), 2)?;
         let (height, width) = (usize::from(shape[0]), usize::from(shape[1]));
         let start = word(solve.offsets, item)? - word(solve.offsets, 0)?;

@@ -9,12 +9,13 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use gridpool_kernels::argument::DeviceAddress;
-use gridpool_kernels::module::CUDA_VERSION_MIN;
+use gridpool_kernels::module::{CUDA_VERSION_MIN, Kernel};
+use gridpool_kernels::solve::{SOLVERS, SolveArgument};
 
 use super::driver::{ContextHandle, Driver, Event, GraphHandle, NodeKind, Stream};
-use super::grids::{GridPlaces, GridsOnDevice};
+use super::grids::{GridPlaces, GridsOnDevice, Solved};
 use super::launch::{Launcher, Module};
-use super::schedule::launches;
+use super::solve::kernel::Kernel as SolverKernel;
 use crate::fault::Fault;
 
 /// Streams without an owner. All are of the one device of this process.
@@ -46,6 +47,8 @@ unsafe impl Send for Parts {}
 #[derive(Debug)]
 pub struct GridKernels {
     module: Module,
+    /// If one of them is a solver.
+    solver: Option<SolverKernel>,
 }
 
 // SAFETY: a module's functions belong to a process, not to a thread, and are only read.
@@ -55,18 +58,31 @@ unsafe impl Send for GridKernels {}
 unsafe impl Sync for GridKernels {}
 
 impl GridKernels {
-    /// Loads them, and starts each over nothing: a driver loads a kernel at its first launch.
+    /// Loads them, and starts each over nothing: a driver loads a kernel at its first launch. Those of solvers are
+    /// loaded if `has_solver`.
     ///
     /// # Errors
     /// [`Fault`] of the driver.
-    pub fn load(stream: &mut ComputeStream) -> Result<Self, Fault> {
+    pub fn load(stream: &mut ComputeStream, has_solver: bool) -> Result<Self, Fault> {
         stream.enter()?;
-        let Parts { driver, launcher, .. } = stream.parts_mut();
+        let Parts { driver, launcher, stream: queue, .. } = stream.parts_mut();
         let module = Module::load(driver)?;
         launcher.reset();
         launcher.launch_all_over_nothing(driver, &module)?;
+        let solver = match has_solver {
+            true => {
+                let mut kernel = SolverKernel::new(driver, SOLVERS)?;
+                kernel.load_queued(driver)?;
+                // SAFETY: the kernel reads the number of items first, and with none uses no address.
+                unsafe {
+                    solve(driver, *queue, &kernel, SolveArgument::default(), DeviceAddress::NULL)?
+                };
+                Some(kernel)
+            }
+            false => None,
+        };
         stream.wait()?;
-        Ok(Self { module })
+        Ok(Self { module, solver })
     }
 }
 
@@ -163,15 +179,32 @@ impl ComputeStream {
         places: &GridPlaces,
     ) -> Result<(), Fault> {
         let Parts { driver, stream, launcher, .. } = self.parts_mut();
+        let places = places.each(|address| Ok::<_, Fault>(on_device(address)))?;
         let cleared = run.cleared_bytes();
         if cleared > 0 {
             // SAFETY: by this function's own contract.
-            unsafe { driver.clear(on_device(places.results), cleared, *stream)? };
+            unsafe { driver.clear(places.results, cleared, *stream)? };
         }
         launcher.reset();
-        for (kernel, step) in launches(run.program(), &run.places(&places.each(on_device))) {
+        if let Some(take) = run.take(&places) {
             // SAFETY: by this function's own contract: the layout gives each kernel what it needs.
-            unsafe { launcher.launch(driver, &kernels.module, kernel, &step)? };
+            unsafe { launcher.launch(driver, &kernels.module, Kernel::TAKE_PLANES, &take)? };
+        }
+        if run.solver().is_none() {
+            for (kernel, step) in run.chain(&places) {
+                // SAFETY: as above.
+                unsafe { launcher.launch(driver, &kernels.module, kernel, &step)? };
+            }
+            return Ok(());
+        }
+        let solver = kernels.solver.as_ref().expect("they were loaded with those of solvers");
+        for Solved { solve: argument, used_bytes, arenas, put } in run.solved(&places) {
+            // SAFETY: as above.
+            unsafe { driver.clear(argument.used, used_bytes, *stream)? };
+            // SAFETY: as above. The program was verified when it was compiled.
+            unsafe { solve(driver, *stream, solver, argument, arenas)? };
+            // SAFETY: as above.
+            unsafe { launcher.launch(driver, &kernels.module, Kernel::PUT_PLANES, &put)? };
         }
         Ok(())
     }
@@ -303,6 +336,29 @@ impl Drop for ComputeStream {
         let parts = self.parts.take();
         SPARE.lock().unwrap_or_else(PoisonError::into_inner).extend(parts);
     }
+}
+
+/// Queues the launches of a solver over items, with larger and larger arenas. Each runs what the one before left.
+///
+/// # Safety
+/// What `argument` and `arenas` name on the device must be as long as the numbers there and the kernel say, until
+/// `stream` has been waited for.
+unsafe fn solve(
+    driver: &Driver,
+    stream: Stream,
+    kernel: &SolverKernel,
+    argument: SolveArgument,
+    arenas: DeviceAddress,
+) -> Result<(), Fault> {
+    let launches = kernel.queued(argument.items_count, arenas);
+    for (order, (arena_words, launch)) in launches.enumerate() {
+        let again = u32::from(order > 0);
+        let mut argument = SolveArgument { arena_words, arenas: launch.arenas, again, ..argument };
+        let mut arguments = [(&raw mut argument).cast::<c_void>()];
+        // SAFETY: by this function's own contract.
+        unsafe { driver.launch(launch.function, launch.shape, &mut arguments, stream)? };
+    }
+    Ok(())
 }
 
 fn on_device(address: *mut u8) -> DeviceAddress {

@@ -291,6 +291,7 @@ impl Lane {
             scratch: self.scratch_places(&pass.scratch, sums),
             result: self.result_places(dispatch, pass),
             even: None,
+            planes: None,
         }
     }
 

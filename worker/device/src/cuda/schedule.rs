@@ -57,6 +57,55 @@ pub(super) struct Places {
     pub(super) result: ResultPlaces,
     /// Cells of each grid of the result, if all have as many and lie one behind the other, without tables.
     pub(super) even: Option<u32>,
+    /// Where the results are laid at the end, if they are to lie in planes.
+    pub(super) planes: Option<PlanePlaces>,
+}
+
+/// Grids of several sizes in planes of one size: [`Kernel::PUT_PLANES`] lays them there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanePlaces {
+    /// Rows and columns of the planes of the grids, and of those of the results.
+    pub(super) planes: [[u8; 2]; 2],
+    /// The size of each grid; null if all are as large as their planes.
+    pub(super) sizes_before: DeviceAddress,
+    pub(super) cells: DeviceAddress,
+    pub(super) status: DeviceAddress,
+    pub(super) sizes: DeviceAddress,
+}
+
+impl PlanePlaces {
+    /// The same from an item on.
+    pub(super) fn starting_at(self, item: usize) -> Self {
+        let area: usize = self.planes[1].map(usize::from).iter().product();
+        let is_whole = self.sizes_before == DeviceAddress::NULL;
+        Self {
+            sizes_before: self.sizes_before.plus(if is_whole { 0 } else { 16 * item }),
+            cells: self.cells.plus(area * item),
+            status: self.status.plus(2 * item),
+            sizes: self.sizes.plus(16 * item),
+            ..self
+        }
+    }
+
+    /// Adds them to the argument of the kernel.
+    pub(super) fn add_to(&self, step: StepArgument) -> StepArgument {
+        let mut step = StepArgument {
+            to: PicturesArgument { cells: self.cells, ..step.to },
+            status: self.status,
+            sizes: self.sizes,
+            ..step
+        };
+        self.add_sizes_to(&mut step);
+        step
+    }
+
+    /// Adds what says how large the grids and the planes are.
+    pub(super) fn add_sizes_to(&self, step: &mut StepArgument) {
+        step.sizes_before = self.sizes_before;
+        step.op_count = 1;
+        let [[h, w], [rows, columns]] = self.planes;
+        step.ops[0].args = [h, w, rows, columns].map(i16::from);
+    }
 }
 
 /// Grids, and the stage that they occupy.
@@ -89,7 +138,11 @@ pub(super) fn launches(program: &Program, places: &Places) -> Vec<(&'static Kern
             }
         }
     }
-    if program.is_packed() && places.even.is_none() {
+    if let Some(planes) = &places.planes {
+        let width = planner.width;
+        let made = StepArgument { from: planner.grids.pictures, ..planner.argument(width, width) };
+        launches.push((Kernel::PUT_PLANES, planes.add_to(made)));
+    } else if program.is_packed() && places.even.is_none() {
         let pack = planner.pack();
         launches.extend([Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK].map(|k| (k, pack)));
     }

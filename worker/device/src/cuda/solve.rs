@@ -10,7 +10,7 @@
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
-mod kernel;
+pub(super) mod kernel;
 mod search;
 mod stop;
 mod tables;
@@ -305,7 +305,7 @@ impl Solving {
             steps_max: program.step_limit(),
             results_max: number(RESULTS_BYTES),
             place_base: 0,
-            unused: 0,
+            again: 0,
         }
     }
 

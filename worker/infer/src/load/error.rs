@@ -51,9 +51,6 @@ pub enum LoadError {
     /// Its file is not the one that was loaded first.
     #[error(transparent)]
     Changed(#[from] ChangedFile),
-    /// A step with a size of results, which runs on CPU devices.
-    #[error("its `result` asks for a CPU device: serve the pipeline with `devices = \"cpu:1\"`")]
-    ResultOnGpu,
     /// Its requests would wait for others, and none can join them.
     #[error(
         "leave max_queue_delay_us and preferred_batch out: there is nothing to wait for, because its requests cannot \

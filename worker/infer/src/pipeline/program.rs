@@ -107,8 +107,15 @@ impl ProgramStep {
                     *prepared = new.map(Box::new);
                 }
                 if let Some(Prepared { on_device, tables, scratch, .. }) = prepared.as_deref() {
-                    let (results, status) = (&outputs[0], &outputs[1]);
-                    let tensors = GridPlaces { tables, scratch, grids, results, status };
+                    let tensors = GridPlaces {
+                        tables,
+                        scratch,
+                        grids,
+                        sizes,
+                        results: &outputs[0],
+                        status: &outputs[1],
+                        result_sizes: outputs.get(2),
+                    };
                     run_grids(kernels, on_device, &tensors, session, stream)?;
                 }
                 outputs

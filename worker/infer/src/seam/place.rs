@@ -160,13 +160,7 @@ pub(crate) fn run_grids(
         let (start, _) = value.memory(session)?;
         Ok(start.map_or(ptr::null_mut(), ptr::NonNull::as_ptr))
     };
-    let places = GridPlaces {
-        tables: start(tensors.tables)?,
-        scratch: start(tensors.scratch)?,
-        grids: start(tensors.grids)?,
-        results: start(tensors.results)?,
-        status: start(tensors.status)?,
-    };
+    let places = tensors.each(start)?;
     #[expect(unsafe_code, reason = "kernels over tensors of another library")]
     // SAFETY: the tensors are as long as the layout says; the caller keeps them until the stream has been waited for.
     let queued = unsafe { stream.run_grids(kernels, run, &places) };

@@ -4,6 +4,8 @@
 
 use std::mem::ManuallyDrop;
 
+use gridpool_protocol::tensor::pipeline::StepProgram;
+
 use super::*;
 use crate::cuda::compute::{ComputeStream, GridKernels};
 use crate::cuda::driver::Driver;
@@ -53,9 +55,13 @@ pub(in crate::cuda) struct OnDevice {
 
 impl OnDevice {
     pub(in crate::cuda) fn new(step: &Arc<GridStep>, run: GridsRun, cells: &[u8]) -> Self {
+        Self::sized(step, run, cells, None)
+    }
+
+    fn sized(step: &Arc<GridStep>, run: GridsRun, cells: &[u8], sizes: Option<&[u8]>) -> Self {
         let driver = fake::driver("").unwrap();
         let mut stream = ManuallyDrop::new(ComputeStream::over(driver).unwrap());
-        let kernels = GridKernels::load(&mut stream).unwrap();
+        let kernels = GridKernels::load(&mut stream, step.program().solver().is_some()).unwrap();
         let (count, bytes) = (run.count(), run.count() * run.result_cells());
         let run = GridsOnDevice::new(step, run).unwrap();
         let mut tables = vec![0; run.table_bytes()];
@@ -65,12 +71,23 @@ impl OnDevice {
             tables: new(tables.len()),
             scratch: new(run.scratch_bytes()),
             grids: new(cells.len()),
+            sizes: sizes.map(|sizes| new(sizes.len())),
             results: new(bytes),
             status: new(2 * count),
+            result_sizes: step.gives_sizes().then(|| new(16 * count)),
         };
+        if let (Some(place), Some(sizes)) = (places.sizes, sizes) {
+            upload(&stream, place, sizes);
+        }
         upload(&stream, places.tables, &tables);
         upload(&stream, places.grids, cells);
         Self { stream, kernels, run, places }
+    }
+
+    fn addresses(&self) -> GridPlaces<DeviceAddress> {
+        let each =
+            self.places.each(|place| Ok::<_, Fault>(DeviceAddress::new(place.addr() as u64)));
+        each.unwrap()
     }
 
     /// Runs it, and waits for what it queued unless the worker ends.
@@ -130,11 +147,96 @@ fn kernels_over_a_tensor_give_what_the_reference_gives_and_a_failed_grid_is_zero
 }
 
 #[test]
+fn kernels_over_planes_give_what_the_reference_gives_whatever_the_sizes_are() {
+    let own = |text: &str, result, takes_sizes| {
+        let program = StepProgram { text: text.to_owned(), result: Some(result) };
+        Arc::new(GridStep::new(&program, takes_sizes).unwrap())
+    };
+    let subgrid = "x1 = objects(I, F, F, T)\nx2 = argmax(x1, size)\nO = subgrid(x2, I)";
+    for text in [
+        "rot90",
+        "compress",
+        "o_g(3) | argmax(size) | subgrid",
+        "O = rot90(I)",
+        subgrid,
+        "O = upscale(I, THREE)",
+    ] {
+        for (size, result) in
+            [([6, 9], [9, 6]), ([33, 40], [40, 33]), ([8, 8], [3, 2]), ([1, 1], [64, 64])]
+        {
+            for takes_sizes in [false, true] {
+                let (step, count) = (own(text, result, takes_sizes), 9);
+                let run = step.run([count, size[0], size[1]]).unwrap();
+                let count = run.count();
+                let cells = cells(count, run.area());
+                let [h, w] = size.map(|side| i64::try_from(side).unwrap());
+                let sizes = [
+                    [h, w],
+                    [h, w],
+                    [1, w],
+                    [h, 1],
+                    [0, 1],
+                    [h + 1, 1],
+                    [1, -1],
+                    [257, 1],
+                    [i64::MIN, i64::MAX],
+                ];
+                let sizes: Vec<u8> =
+                    sizes.concat().iter().flat_map(|side| side.to_le_bytes()).collect();
+                let sizes = takes_sizes.then_some(&*sizes);
+                let (mut results, mut status) =
+                    (vec![0; count * run.result_cells()], vec![0; 2 * count]);
+                let mut result_sizes = vec![0; 16 * count];
+                let tensors = HostTensors {
+                    grids: &cells,
+                    sizes,
+                    results: &mut results,
+                    status: &mut status,
+                    result_sizes: &mut result_sizes,
+                };
+                GridsOnHost::default().run(&step, &run, tensors);
+                let place = format!("{text} {size:?} {result:?} {takes_sizes}");
+                assert_eq!(status[2], 1, "{place}: a cell of the second is no colour");
+                assert!(
+                    !takes_sizes || status[8..] == GridsRun::BAD_SIZE.repeat(5),
+                    "{place}: {status:?}"
+                );
+
+                let mut own = OnDevice::sized(&step, run, &cells, sizes);
+                for _ in 0..2 {
+                    own.run().unwrap();
+                    let got = |from: *mut u8, bytes| download(&own.stream, from, bytes);
+                    assert_eq!(got(own.places.status, status.len()), status, "{place}");
+                    assert_eq!(got(own.places.results, results.len()), results, "{place}");
+                    let sizes = own.places.result_sizes.unwrap();
+                    assert_eq!(got(sizes, result_sizes.len()), result_sizes, "{place}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn more_grids_than_a_launch_of_a_solver_takes_are_launched_in_parts() {
+    let program = StepProgram { text: "O = vmirror(I)".to_owned(), result: Some([1, 2]) };
+    let step = Arc::new(GridStep::new(&program, false).unwrap());
+    let count = 2 * SOLVED_MAX + 3;
+    let run = step.run([count as u64, 1, 2]).unwrap();
+    let cells: Vec<u8> = (0..2 * count).map(|at| u8::try_from(at % 10).unwrap()).collect();
+    let mut own = OnDevice::new(&step, run, &cells);
+    own.run().unwrap();
+    let want: Vec<u8> = cells.as_chunks::<2>().0.iter().flat_map(|[a, b]| [*b, *a]).collect();
+    assert!(download(&own.stream, own.places.results, 2 * count) == want);
+    assert_eq!(download(&own.stream, own.places.status, 2 * count), vec![0; 2 * count]);
+    assert_eq!(own.run.solved(&own.addresses()).len(), 3);
+}
+
+#[test]
 fn a_fault_of_the_driver_is_reported() {
     let stream = ComputeStream::over(fake::driver("").unwrap()).unwrap();
     let mut stream = ManuallyDrop::new(stream);
     fake::fail("cuModuleLoadData", 218);
-    let fault = GridKernels::load(&mut stream).unwrap_err();
+    let fault = GridKernels::load(&mut stream, true).unwrap_err();
     assert_eq!(fault, Fault::Cuda { call: "cuModuleLoadData", code: 218 });
 }
 

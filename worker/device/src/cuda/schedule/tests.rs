@@ -72,6 +72,7 @@ impl Memory {
                 cells: part(result.cells()),
             },
             even: None,
+            planes: None,
         };
         Some(Self { batch, result, places, parts })
     }

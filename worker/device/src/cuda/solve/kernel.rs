@@ -19,20 +19,29 @@ const FAR_BLOCKS_MAX: u32 = 1 << 12;
 const FAR_WORDS_MAX: u32 = 1 << 27;
 const _: () = assert!(ARENA_WORDS[ARENA_WORDS.len() - 1] <= FAR_WORDS_MAX);
 
+/// The same for launches that are queued without a look at what the one before left: the arenas are a part of the
+/// memory of each context of a pipeline.
+const QUEUED_ARENA_WORDS: [u32; 4] = [NEAR_WORDS, 1 << 15, 1 << 20, QUEUED_WORDS_MAX];
+/// Most words of all arenas of such a launch: 64 MiB. What needs more ends with Overflow.
+const QUEUED_WORDS_MAX: u32 = 1 << 24;
+/// Bytes of the memory for the arenas of such launches.
+pub(in crate::cuda) const QUEUED_ARENA_BYTES: usize = 4 * QUEUED_WORDS_MAX as usize;
+
 /// What a launch takes besides its argument.
-pub(super) struct Launch {
-    pub(super) function: FunctionHandle,
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cuda) struct Launch {
+    pub(in crate::cuda) function: FunctionHandle,
     /// Of the launch before, if the kernel has one.
     pub(super) before: Option<FunctionHandle>,
     /// Blocks, threads of each, and bytes of shared memory of each.
-    pub(super) shape: [u32; 3],
+    pub(in crate::cuda) shape: [u32; 3],
     /// Null for arenas in shared memory.
-    pub(super) arenas: DeviceAddress,
+    pub(in crate::cuda) arenas: DeviceAddress,
 }
 
 /// Its modules are loaded when they are needed for the first time.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(in crate::cuda) struct Kernel {
     modules: Modules,
     /// The compute capability of the GPU.
     capability: (u32, u32),
@@ -51,7 +60,7 @@ struct Entries {
 
 impl Kernel {
     /// Of the GPU of this driver.
-    pub(super) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
+    pub(in crate::cuda) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
         let device = driver.only_device()?;
         let capability = driver.capability(device)?;
         // Each block of a solver prepares the program once and serves items in turn: none should wait for another to
@@ -65,7 +74,36 @@ impl Kernel {
 
     /// Words of the arenas to begin with, and of those for what did not fit.
     pub(super) fn arena_words(&self) -> &'static [u32] {
-        &ARENA_WORDS[usize::from(self.capability < NEAR_CAPABILITY)..]
+        &ARENA_WORDS[self.begins_at()..]
+    }
+
+    /// Shared memory comes first, where it serves for arenas.
+    fn begins_at(&self) -> usize {
+        usize::from(self.capability < NEAR_CAPABILITY)
+    }
+
+    /// Loads what [`Kernel::queued`] launches.
+    pub(in crate::cuda) fn load_queued(&mut self, driver: &Driver) -> Result<(), Fault> {
+        let all = &QUEUED_ARENA_WORDS[self.begins_at()..];
+        all.iter().try_for_each(|&words| self.entries(driver, words == NEAR_WORDS).map(drop))
+    }
+
+    /// Launches over so many items, to be queued one after the other, with the words of each one's arenas. Those in
+    /// global memory are at `arenas`, of [`QUEUED_ARENA_BYTES`].
+    pub(in crate::cuda) fn queued(
+        &self,
+        items: u32,
+        arenas: DeviceAddress,
+    ) -> impl Iterator<Item = (u32, Launch)> {
+        QUEUED_ARENA_WORDS[self.begins_at()..].iter().map(move |&words| {
+            let (entries, blocks, shared_bytes, arenas) = match words == NEAR_WORDS {
+                true => (self.near, self.near_blocks_max, 4 * words, DeviceAddress::NULL),
+                false => (self.far, QUEUED_WORDS_MAX / words, 0, arenas),
+            };
+            let Entries { function, before } = entries.expect("all of them are loaded");
+            let shape = [items.min(blocks).max(1), SOLVE_THREADS, shared_bytes];
+            (words, Launch { function, before, shape, arenas })
+        })
     }
 
     /// Prepares a launch over so many items, with arenas of so many words.
