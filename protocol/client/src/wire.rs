@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::frame;
-use gridpool_ipc::memory::available_bytes;
+use gridpool_ipc::memory::available_or_assumed_bytes;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::limits::CLIENT_ARENAS_MAX;
@@ -29,8 +29,6 @@ const SMALL_ARENA_BYTES: u64 = 1 << 16;
 const RESULTS_MAX: usize = CLIENT_ARENAS_MAX / 2;
 /// The part of the memory available that those may take before others are copied: half of what a pool lends a client.
 const RESULTS_SHARE: u64 = 8;
-/// Memory that counts as available if the system does not say how much is, bytes.
-const AVAILABLE_BYTES: u64 = 1 << 30;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -68,7 +66,7 @@ impl Wire {
             free: VecDeque::new(),
             made: 0,
             results: Results::default(),
-            result_bytes_max: available_bytes().unwrap_or(AVAILABLE_BYTES) / RESULTS_SHARE,
+            result_bytes_max: available_or_assumed_bytes() / RESULTS_SHARE,
         };
         Self { inner: Mutex::new(inner) }
     }

@@ -25,6 +25,14 @@ pub fn available_bytes() -> Option<u64> {
     [available_on_host(), available_in(Path::new(CGROUPS), &groups)].into_iter().flatten().min()
 }
 
+/// [`available_bytes`], or a gibibyte if it is unknown: for limits that there must be.
+#[must_use]
+pub fn available_or_assumed_bytes() -> u64 {
+    /// What small machines have.
+    const ASSUMED_BYTES: u64 = 1 << 30;
+    available_bytes().unwrap_or(ASSUMED_BYTES)
+}
+
 fn available_on_host() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     kib(&text, "MemAvailable:")

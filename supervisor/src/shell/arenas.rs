@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gridpool_ipc::arena::{Arena, ArenaError};
-use gridpool_ipc::memory::available_bytes;
+use gridpool_ipc::memory::available_or_assumed_bytes;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::limits::CLIENT_ARENAS_MAX;
@@ -105,7 +105,7 @@ pub fn arena_bytes_max(available: u64) -> u64 {
 impl Budget {
     /// Half of the memory that is available now, within the limits of the control groups.
     pub(super) fn from_system() -> io::Result<Self> {
-        Self::new(arena_bytes_max(available_bytes().unwrap_or(1 << 30)))
+        Self::new(arena_bytes_max(available_or_assumed_bytes()))
     }
 
     fn new(limit: u64) -> io::Result<Self> {
