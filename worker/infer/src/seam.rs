@@ -74,7 +74,7 @@ pub(super) use binding::Binding;
 pub(super) use bound::Bound;
 pub(super) use fixed::Fixed;
 pub(super) use place::{
-    Place, download, input_places, on_stream, on_stream_too, places, replay, run_grids, upload,
+    Place, download, on_stream, on_stream_too, places, replay, run_grids, upload,
 };
 pub(super) use placement::{AssignedNode, assigned_nodes};
 pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, changing_now, running};

@@ -12,7 +12,7 @@ use crate::error::RuntimeFault;
 use crate::load::{LoadError, ModelFile, Opened};
 use crate::runtime::Runtime;
 use crate::seam::{
-    Alone, Bound, Fixed, OwnedAllocator, Place, SharedSession, Stop, Value, download, places,
+    Alone, Bound, Fixed, OwnedAllocator, Place, SharedSession, Side, Stop, Value, download, places,
     running, upload,
 };
 use crate::signature::Signature;
@@ -55,7 +55,8 @@ impl ModelSource {
         let (kind, options) = (DeviceKind::Gpu, &self.options);
         let opened = Opened::open(&self.runtime, kind, &file, options, Some(stream))?;
         let (inputs, outputs) = (&signature.inputs, &signature.outputs);
-        let (takes, gives) = places(&opened.session, inputs.len(), outputs.len())?;
+        let takes = places(&opened.session, Side::Input, inputs.len())?;
+        let gives = places(&opened.session, Side::Output, outputs.len())?;
         let takes = inputs.iter().zip(takes).map(|(spec, place)| ("input", spec, place));
         let gives = outputs.iter().zip(gives).map(|(spec, place)| ("output", spec, place));
         match takes.chain(gives).find(|&(_, _, place)| place != Place::Device) {

@@ -19,7 +19,7 @@ use super::wires::{self, Origin, Wiring};
 use super::{Lane, LaneStep, LoadError, WireError};
 use crate::context::RunError;
 use crate::error::RuntimeFault;
-use crate::seam::{Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Stop, Value, places};
+use crate::seam::{Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Side, Stop, Value, places};
 use crate::signature::Signature;
 
 use gpu::Captured;
@@ -107,7 +107,8 @@ impl ChainStep {
         };
         let (session, signature) = (opened.session.clone(), &opened.signature);
         let (inputs, outputs) = (&signature.inputs, &signature.outputs);
-        let (takes, makes) = places(&session, inputs.len(), outputs.len())?;
+        let takes = places(&session, Side::Input, inputs.len())?;
+        let makes = places(&session, Side::Output, outputs.len())?;
         let names = Signature::names(outputs);
         let gives: Vec<_> = gives.iter().map(|&at| (names[at].clone(), makes[at])).collect();
         // Without a GPU all memory is the host's, whatever it is called.

@@ -9,7 +9,7 @@ use ort::sys;
 
 use super::bound::Bound;
 use super::{
-    Manner, OwnedAllocator, Place, RuntimeFault, SharedSession, Stop, Value, input_places,
+    Manner, OwnedAllocator, Place, RuntimeFault, SharedSession, Side, Stop, Value, places,
 };
 use crate::place::LockedRange;
 
@@ -62,7 +62,7 @@ impl Binding {
                 let bound = Bound::new(session, input_names.clone(), outputs.collect())?;
                 (Some(bound), vec![Place::Host; input_names.len()])
             }
-            Manner::Fed => (None, input_places(session, input_names.len())?),
+            Manner::Fed => (None, places(session, Side::Input, input_names.len())?),
         };
         let input = |place| Input { own: None, lent: None, is_on_device: place == Place::Device };
         let inputs = taken.into_iter().map(input).collect();

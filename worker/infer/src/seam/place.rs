@@ -7,7 +7,7 @@ use ort::ep;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys;
 
-use super::{HostMemory, OwnedAllocator, RuntimeFault, SharedSession, Value, fault};
+use super::{HostMemory, OwnedAllocator, RuntimeFault, SharedSession, Side, Value, fault};
 
 /// The memory of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,43 +56,27 @@ impl OwnedAllocator {
     }
 }
 
-/// Where a session takes its inputs and makes its outputs, in the model's order. On a cpu device that is the device.
+/// Where a session takes its inputs or makes its outputs, which are so many, in the model's order. On a cpu device that
+/// is the device.
 pub(crate) fn places(
     session: &SharedSession,
-    inputs: usize,
-    outputs: usize,
-) -> Result<(Vec<Place>, Vec<Place>), RuntimeFault> {
-    let taken = input_places(session, inputs)?;
-    if session.host == HostMemory::Plain {
-        return Ok((taken, vec![Place::Device; outputs]));
-    }
-    let mut infos = vec![ptr::null::<sys::OrtMemoryInfo>(); outputs];
-    #[expect(unsafe_code, reason = "ort has no wrapper for it")]
-    // SAFETY: it reads the session, which has so many outputs; what it gives belongs to the session.
-    let status = unsafe {
-        let call = ort::api().SessionGetMemoryInfoForOutputs;
-        call(session.address(), infos.as_mut_ptr(), outputs)
-    };
-    session.check("SessionGetMemoryInfoForOutputs", status)?;
-    Ok((taken, infos.iter().map(|&info| place(info)).collect()))
-}
-
-/// Where a session takes its inputs.
-pub(crate) fn input_places(
-    session: &SharedSession,
-    inputs: usize,
+    side: Side,
+    count: usize,
 ) -> Result<Vec<Place>, RuntimeFault> {
     if session.host == HostMemory::Plain {
-        return Ok(vec![Place::Device; inputs]);
+        return Ok(vec![Place::Device; count]);
     }
-    let mut infos = vec![ptr::null::<sys::OrtMemoryInfo>(); inputs];
-    #[expect(unsafe_code, reason = "ort has no wrapper for it")]
-    // SAFETY: it reads the session, which has so many inputs; what it gives belongs to the session.
-    let status = unsafe {
-        let call = ort::api().SessionGetMemoryInfoForInputs;
-        call(session.address(), infos.as_mut_ptr(), inputs)
+    let mut infos = vec![ptr::null::<sys::OrtMemoryInfo>(); count];
+    let (name, call) = match side {
+        Side::Input => ("SessionGetMemoryInfoForInputs", ort::api().SessionGetMemoryInfoForInputs),
+        Side::Output => {
+            ("SessionGetMemoryInfoForOutputs", ort::api().SessionGetMemoryInfoForOutputs)
+        }
     };
-    session.check("SessionGetMemoryInfoForInputs", status)?;
+    #[expect(unsafe_code, reason = "ort has no wrapper for it")]
+    // SAFETY: it reads the session, which has so many on this side; what it gives belongs to the session.
+    let status = unsafe { call(session.address(), infos.as_mut_ptr(), count) };
+    session.check(name, status)?;
     Ok(infos.iter().map(|&info| place(info)).collect())
 }
 
