@@ -23,6 +23,7 @@ use super::input::Inputs;
 use super::output::Output;
 use super::results::Results;
 use columns::{Columns, Values};
+pub(super) use numpy::{start_array, write_archive};
 
 const FLAG: &str = "--output";
 /// Bytes that are collected before a write.
@@ -39,7 +40,8 @@ pub(super) enum Format {
 }
 
 impl Format {
-    fn of(path: &Path) -> Option<Self> {
+    /// The format that a file's name tells.
+    pub(super) fn of(path: &Path) -> Option<Self> {
         Some(match path.extension()?.to_str()? {
             "arrow" => Self::Arrow,
             "json" => Self::Json,
@@ -149,7 +151,7 @@ impl Export {
 }
 
 /// Collects what is written, and writes it in few calls.
-fn buffered(
+pub(super) fn buffered(
     write: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
 ) -> impl FnOnce(&mut File) -> io::Result<()> {
     move |file| {

@@ -4,6 +4,7 @@
 
 mod answer;
 mod error;
+mod file;
 mod fit;
 mod models;
 mod npy;
@@ -25,10 +26,11 @@ use gridpool_protocol::receipt::Verdict;
 use super::connect::left_of;
 use super::flags::{QueueFlags, parse_seconds, whole};
 use super::misplaced;
-use super::output::{self, Output};
+use super::output;
 use super::{CommandError, columns, say_json, traceparent};
 pub(super) use error::InferError;
 use error::{ArraysError, FILE_BYTES_MAX};
+use file::OutputFile;
 use npz::Arrays;
 
 /// The last lines of `infer --help`.
@@ -46,8 +48,8 @@ pub(super) struct InferFlags {
     /// An .npz with an array for each input, or an .npy for a model with one input; `-` is standard input.
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Write the outputs to this .npz. With `-` they go to standard output and the report to standard
-    /// error.
+    /// Write the outputs to this file: `.npz`, `.npy` of a model with one output, or `.json` (the document of --json).
+    /// With `-` they go to standard output, as an .npz, and the report to standard error.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Most bytes of all outputs; the default is the size that the model declares, or 16 MiB if it
@@ -75,13 +77,16 @@ pub(super) fn run(
     let arrays = read(&flags.input).map_err(|error| {
         misplaced::model(&flags.model, &flags.input).unwrap_or_else(|| error.into())
     })?;
-    let file = flags.output.as_deref().map(|path| Output::open("--output", path, flags.json));
+    let file = flags.output.as_deref().map(|path| OutputFile::open(path, flags.json));
     let file = file.transpose()?;
     let started = clock::now();
     let (client, is_cluster) = connect((!flags.queue.no_wait).then_some(flags.deadline))?;
     let rows = client.models()?;
     let tensors = match fit::find(&rows, &flags.model)? {
-        Some(info) => fit::fit(info, arrays)?,
+        Some(info) => {
+            file.as_ref().map_or(Ok(()), |file| file.holds(info.outputs.len()))?;
+            fit::fit(info, arrays)?
+        }
         None => fit::unchecked(arrays)?,
     };
     let job = ModelInput::from_tensors(tensors).and_then(|inputs| Job::model(&flags.model, inputs));
@@ -99,10 +104,8 @@ pub(super) fn run(
         None => job,
     };
     let answer = client.submit(job).map_err(refused)?.wait()?;
-    let mut out = io::BufWriter::new(output::report_beside(file.as_ref()));
-    if let (Some(file), Some(outputs)) = (file, answer.outputs()) {
-        file.write(|out| npz::write(out, outputs))?;
-    }
+    let mut out = io::BufWriter::new(output::report_beside(file.as_ref().map(|file| &file.place)));
+    file.map_or(Ok(()), |file| file.write(&answer))?;
     print(flags, &answer, &mut out).map_err(CommandError::Output)?;
     match answer.verdict() == Verdict::Ok {
         true => Ok(exit::OK),

@@ -51,6 +51,26 @@ fn the_file_at_the_path_is_written_to_and_not_replaced() {
 }
 
 #[test]
+fn the_end_of_the_name_tells_the_format() {
+    let Some(pool) = pool(&["two_inputs"]) else { return };
+    let at = |name: &str| pool.folder().join(name);
+    for arguments in [&[][..], &["--json"]] {
+        infer_to(&pool, at("out.json")).args(arguments).run().output();
+        let document = fs::read(at("out.json")).expect("it was written");
+        let document: Value = serde_json::from_slice(&document).expect("JSON");
+        assert_eq!(document["outputs"][1]["data"], json!([11.5, 23.5]));
+        assert_eq!(document["receipt"]["verdict"], "OK");
+    }
+    let one = ["out.npy: the model gives 2 outputs, and an .npy holds one: write .npz or .json"];
+    infer_to(&pool, at("out.npy")).run().complains(2, &one);
+    for name in ["out.arrow", "out.jsonl", "out.JSON", "out.txt"] {
+        let known = [name, "write .npz, .npy (of one output) or .json"];
+        infer_to(&pool, at(name)).run().complains(2, &known);
+        assert!(!at(name).exists());
+    }
+}
+
+#[test]
 fn a_dash_is_standard_output_and_the_report_goes_to_standard_error() {
     let Some(pool) = pool(&["two_inputs"]) else { return };
     for name in ["-", "/dev/stdout"] {

@@ -49,6 +49,10 @@ fn texts_go_in_and_out_of_the_command_line() {
     let written = fs::read(&output).expect("it is written");
     let expected = [&b"\n"[..], "äb€".as_bytes()].concat();
     assert!(written.windows(expected.len()).any(|part| part == expected), "elements of 3 bytes");
+    let alone = pool.folder().join("out.npy");
+    infer().arg("--output").arg(&alone).run().output();
+    let again = pool.cli(&["infer", "strings"]).arg(&alone).arg("--json").run().document();
+    assert_eq!(again["outputs"][0]["data"], json!(["äb", "€"]));
     fs::write(&file, npy("|O", 1, b"pickle")).expect("it can be written");
     infer().run().complains(65, &["x.astype('U') for text, x.astype('S') for bytes"]);
     fs::write(&file, npy("<i4", 1, &[0; 4])).expect("it can be written");

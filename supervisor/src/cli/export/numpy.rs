@@ -102,8 +102,21 @@ pub(super) fn write_npz(out: impl Write + Seek, columns: &Columns) -> io::Result
         arrays.push((ERROR_ITEMS, Array::list("<i8".to_owned(), count, items.collect())));
         arrays.push((ERROR_TEXTS, texts(columns.errors.iter().map(|(_, text)| text.as_str()))));
     }
+    write_archive(out, |zip| {
+        arrays.iter().try_for_each(|(name, array)| {
+            start_array(zip, name, array.data.len() as u64)?;
+            array.write(zip)
+        })
+    })
+}
+
+/// Writes an `.npz`: `write` starts and writes each of its arrays.
+pub(in crate::cli) fn write_archive<W: Write + Seek>(
+    out: W,
+    write: impl FnOnce(&mut ZipWriter<W>) -> io::Result<()>,
+) -> io::Result<()> {
     let mut zip = ZipWriter::new(out);
-    let written = write_arrays(&mut zip, &arrays);
+    let written = write(&mut zip);
     // What the end of the archive adds stays in the buffer of `out`.
     if let Err(error) = written.and_then(|()| zip.flush()) {
         // Dropped, it would try to end the archive, and print that it cannot.
@@ -113,23 +126,20 @@ pub(super) fn write_npz(out: impl Write + Seek, columns: &Columns) -> io::Result
     zip.finish()?.flush()
 }
 
-fn write_arrays(
+/// Starts an array of an `.npz`, uncompressed, with so many bytes of data.
+pub(in crate::cli) fn start_array(
     zip: &mut ZipWriter<impl Write + Seek>,
-    arrays: &[(&str, Array<'_>)],
+    name: &str,
+    data_bytes: u64,
 ) -> io::Result<()> {
-    for (name, array) in arrays {
-        let is_large = u32::try_from(array.data.len() + SIZE_MARGIN).is_err();
-        let options = SimpleFileOptions::default()
-            .compression_method(CompressionMethod::Stored)
-            .large_file(is_large);
-        zip.start_file(format!("{name}{SUFFIX}"), options)?;
-        array.write(zip)?;
-    }
-    Ok(())
+    let options = SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Stored)
+        .large_file(u32::try_from(data_bytes + SIZE_MARGIN).is_err());
+    Ok(zip.start_file(format!("{name}{SUFFIX}"), options)?)
 }
 
 /// More bytes than the header of an array has.
-const SIZE_MARGIN: usize = 1 << 12;
+const SIZE_MARGIN: u64 = 1 << 12;
 
 /// Texts in NumPy's form: UTF-32, all as long as the longest.
 fn texts<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Array<'static> {

@@ -1,6 +1,7 @@
 //! Errors of `gridpool infer`: one sentence each, with what to type instead.
 
 use std::io;
+use std::path::PathBuf;
 
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
@@ -8,12 +9,20 @@ use gridpool_protocol::limits::TENSORS_MAX;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::tensor::{TensorError, bytes_needed};
 
+use super::file::FLAG;
+
 /// Largest INPUT, and most bytes of all its unpacked arrays together.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// Why a request did not end OK.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum InferError {
+    /// The name of the file for outputs has another ending.
+    #[error(
+        "{FLAG} {}: the end of the name tells the format: write .npz, .npy (of one output) or .json",
+        path.display()
+    )]
+    Format { path: PathBuf },
     /// INPUT holds bad arrays.
     #[error("{file}: {}", Chain(.cause.as_ref()))]
     Input { file: String, cause: Box<ArraysError> },
@@ -26,6 +35,9 @@ pub(in crate::cli) enum InferError {
          wait until `gridpool models` lists the model"
     )]
     NoModels,
+    /// The format holds one output, and there are others.
+    #[error("{FLAG} {}: the model gives {outputs} outputs, and an .npy holds one: write .npz or .json", path.display())]
+    Several { path: PathBuf, outputs: usize },
     /// Standard input is a terminal.
     #[error("standard input is a terminal: pipe an .npz into it, or name a file")]
     Terminal,
@@ -60,7 +72,9 @@ impl InferError {
         match self {
             Self::Input { .. } | Self::Misfit { .. } | Self::Tensors(_) => exit::DATA,
             Self::NoModels | Self::Unavailable { .. } => exit::UNAVAILABLE,
-            Self::Terminal | Self::Unknown { .. } => exit::USAGE,
+            Self::Format { .. } | Self::Several { .. } | Self::Terminal | Self::Unknown { .. } => {
+                exit::USAGE
+            }
             Self::Verdict { .. } => exit::JOB,
         }
     }

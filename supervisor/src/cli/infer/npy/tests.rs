@@ -4,7 +4,8 @@ use gridpool_client::TensorOutputs;
 use gridpool_protocol::limits::TENSOR_RANK_MAX;
 use gridpool_protocol::tensor::{TensorLayout, Texts};
 
-use super::super::npz::{self, Arrays};
+use super::super::file::{write_npy, write_npz};
+use super::super::npz::Arrays;
 use super::*;
 use crate::cli::npy::head;
 
@@ -72,8 +73,14 @@ fn written_outputs_can_be_read_again_under_their_names() {
     let data: Vec<_> = data.iter().map(Vec::as_slice).collect();
     let packed = TensorLayout::new(specs).unwrap().pack(&data).unwrap();
     let mut file = std::io::Cursor::new(Vec::new());
-    npz::write(&mut file, &TensorOutputs::new(packed).unwrap()).unwrap();
+    write_npz(&mut file, &TensorOutputs::new(packed).unwrap()).unwrap();
     assert_eq!(named(&file.into_inner()), tensors);
+    for (tensor, data) in tensors {
+        let packed = TensorLayout::new(vec![tensor.clone()]).unwrap().pack(&[&data]).unwrap();
+        let mut file = Vec::new();
+        write_npy(&mut file, &TensorOutputs::new(packed).unwrap()).unwrap();
+        assert_eq!(read(tensor.name(), file).unwrap(), (tensor, data));
+    }
 }
 
 #[test]
