@@ -15,7 +15,7 @@ use super::error::CommandError;
 use super::misplaced;
 use super::program::{FileName, ProgramText};
 use super::say_json;
-use super::search::programs::{BadLines, Programs};
+use super::search::programs::Programs;
 use super::search::report::Report;
 use super::search::{name_of, some_can_run};
 
@@ -40,14 +40,12 @@ pub(super) struct CompileFlags {
 #[derive(Default)]
 struct Sources {
     programs: Vec<Box<dyn Iterator<Item = Candidate> + Send>>,
-    bad_lines: Vec<BadLines>,
     files: Vec<String>,
 }
 
 impl Sources {
     fn file(&mut self, path: &Path) -> Result<(), CommandError> {
         let programs = Programs::open(path)?;
-        self.bad_lines.push(programs.bad_lines());
         self.files.push(name_of(path));
         self.programs.push(Box::new(programs));
         Ok(())
@@ -68,14 +66,14 @@ impl Sources {
     }
 }
 
-/// Compiles all programs and prints their bytecode as it is made.
+/// Compiles all programs and prints their bytecode as it is made. It is an error if one of them has none.
 pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
     let mut sources = Sources::default();
     for (number, named) in (1..).zip(&flags.program) {
         sources.named(number, named)?;
     }
     flags.programs.as_deref().map_or(Ok(()), |path| sources.file(path))?;
-    let Sources { programs, bad_lines, files } = sources;
+    let Sources { programs, files } = sources;
     let from = files.join(", ");
     let mut report = Report::new(from.clone(), true, true, false);
     let (mut requested, mut refused) = (0, 0);
@@ -101,7 +99,18 @@ pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
         true => CommandError::Usage(error.to_string()),
         false => error,
     };
-    some_can_run(&from, requested, refused).map_err(of_typed)?;
-    let all_lines = bad_lines.iter().all(|lines| lines.count() == 0);
-    Ok(if all_lines { exit::OK } else { exit::DATA })
+    all_have_bytecode(&from, requested, refused).map_err(of_typed)?;
+    Ok(exit::OK)
+}
+
+/// The error of programs some of which have no bytecode. A search has a result for such a program; here it is missing
+/// in what was printed, so a script must hear of it.
+fn all_have_bytecode(from: &str, requested: u64, refused: u64) -> Result<(), CommandError> {
+    some_can_run(from, requested, refused)?;
+    match refused {
+        0 => Ok(()),
+        _ => Err(CommandError::NoPrograms(format!(
+            "{refused} of {requested} programs have no bytecode: see why above"
+        ))),
+    }
 }

@@ -143,6 +143,14 @@ fn compile_takes_texts_definitions_and_files() {
     let none = of(&["rot91"]);
     assert_eq!((none.code, none.stdout.as_str()), (Some(2), ""), "{}", none.stderr);
     assert!(none.stderr.ends_with("gridpool: the program cannot run: see why above\n"));
+    let some = of(&["rot90", "rot91"]);
+    assert_eq!((some.code, some.stdout.lines().count()), (Some(2), 1), "{}", some.stderr);
+    let last = "gridpool: 1 of 2 programs have no bytecode: see why above\n";
+    assert!(some.stderr.ends_with(last), "{}", some.stderr);
+    let program = |text| json!({ "program": text }).to_string() + "\n";
+    let some = [program("rot90"), program("rot91"), program("rot180")].concat();
+    let some = gridpool(["compile", "--programs", "-"]).stdin(some).run();
+    assert_eq!((some.code, some.stdout.lines().count()), (Some(65), 2), "{}", some.stderr);
     gridpool(["compile", "--programs", "-"])
         .run()
         .complains(65, &["standard input has no program"]);

@@ -32,10 +32,10 @@ const REMAKE: &str = "take the line as `gridpool compile` prints it";
 
 /// The lines that were no programs.
 #[derive(Clone, Debug, Default)]
-pub(in crate::cli) struct BadLines(Arc<AtomicU64>);
+pub(super) struct BadLines(Arc<AtomicU64>);
 
 impl BadLines {
-    pub(in crate::cli) fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -82,7 +82,7 @@ impl Programs {
     }
 
     /// The lines that were no programs so far.
-    pub(in crate::cli) fn bad_lines(&self) -> BadLines {
+    pub(super) fn bad_lines(&self) -> BadLines {
         self.bad.clone()
     }
 }
