@@ -48,6 +48,27 @@ def test_a_program_error_has_a_caret(pool):
     assert gridpool.compile("first | rot90").pairs
 
 
+def test_another_interpreter_of_the_process_cannot_import_it():
+    # It could, and the process then hung at its end.
+    done = script("""
+        try:
+            import _interpreters as interpreters
+            other = interpreters.create("legacy")
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+            other = interpreters.create(isolated=False)
+        interpreters.run_string(other, '''if True:
+            try:
+                import gridpool
+            except ImportError as error:
+                print(error, flush=True)
+        ''')
+        print(gridpool.compile("rot90"), flush=True)
+    """)
+    assert "first interpreter of a process alone" in done.stdout, done.stdout + done.stderr
+    assert "rot90" in done.stdout
+
+
 def test_errors_travel_between_processes(pool):
     with pytest.raises(gridpool.JobError) as caught:
         pool.run("rot90", [[[1]]], deadline=0)
