@@ -52,6 +52,7 @@ mod devices;
 mod error;
 mod file;
 mod http;
+mod idle;
 mod limits;
 mod models;
 pub(crate) mod nats;
@@ -326,7 +327,7 @@ impl Settings {
         let http = http::resolve_address(&flags, ("--http", &flags.http), file.http)?;
         let grpc = http::resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
         let http_options = http::resolve(&flags, file.http_options, &origins)?;
-        http::check_places(&flags, &http_options, (&http, &grpc))?;
+        http::check_group(&flags, &http_options, (&http, &grpc), &origins)?;
         let trace = traces::resolve(&flags, file.trace, &mut origins)?;
         let nats = flags.nats.clone().over(file.nats).resolve();
         let nats = nats.map_err(|reason| flags.wrong("--nats", reason))?;

@@ -283,11 +283,16 @@ fn sighup_reads_the_config_again_and_says_what_changes_and_what_does_not() {
 fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
     let serve = |given: &[&str]| gridpool(["serve", "--devices", "cpu:1"]).args(given).run();
     let http = ["--http", "127.0.0.1:0"];
-    let cases: [(&[&str], i32, &[&str]); 11] = [
+    let cases: [(&[&str], i32, &[&str]); 16] = [
         (&["--standby", "-1"], 2, &["invalid value '-1' for '--standby <N>'"]),
         (&["--operators", "-1"], 2, &["--operators: ", "`-1`"]),
         (&["--http-tokens", "/none"], 2, &["--http-tokens: nothing is served: add --http"]),
         (&["--http-group", "root"], 2, &["--http-group: nothing is served: add --http"]),
+        (&["--http-host", "gpu.example.org"], 2, &["--http-host: nothing is served: add --http"]),
+        (&["--insecure"], 2, &["--insecure: nothing is served: add --http"]),
+        (&["--access-log"], 2, &["--access-log: nothing is served: add --http"]),
+        (&["--nats-prefix", "one"], 2, &["--nats-prefix: no cluster is named: add --nats"]),
+        (&["--trace-sample", "0.5"], 2, &["--trace-sample: no traces are sent: add --trace"]),
         (&[&http[..], &["--http-group", "root"]].concat(), 2, &["--http-group: ", "unix:/path"]),
         (
             &[&http[..], &["--http-tokens", "/none"]].concat(),
@@ -317,6 +322,34 @@ fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
     let path = folder.path().canonicalize().expect("it is there").join("profiles");
     let paths = serde_json::json!([path.to_str().expect("readable")]);
     assert_eq!(setting(&document, "sandbox_write").0, &paths);
+}
+
+#[test]
+fn what_says_how_http_is_served_needs_an_address() {
+    let (_folder, path) = config("devices = 'cpu:1'\nshared_memory = true\n");
+    let lacks = format!(
+        "{}, line 2: `shared_memory` says how HTTP and gRPC are served, and neither is: add `http` or `grpc`",
+        path.display()
+    );
+    for call in [&["serve", "--config"][..], &["config", "show", "--config"]] {
+        gridpool(call).arg(&path).run().complains(78, &[&lacks]);
+    }
+    let checked = gridpool(["config", "check"]).arg(&path).run().output();
+    assert!(checked.contains("line 2: warning: `shared_memory` says how HTTP"), "{checked}");
+    let (_folder, grouped) = config("http = '127.0.0.1:0'\nhttp_group = 'root'\n");
+    let alone = "line 2: a group has no part in an address: ";
+    gridpool(["config", "show", "--config"]).arg(&grouped).run().complains(78, &[alone]);
+    let checked = gridpool(["config", "check"]).arg(&grouped).run().output();
+    assert!(checked.contains("line 2: warning: a group has no part in an address: "), "{checked}");
+    // The address may come from a flag; and others than `serve` serve none.
+    let show = gridpool(["config", "show", "--grpc", "127.0.0.1:0", "--config"]);
+    show.arg(&path).run().output();
+    gridpool(["run", "rot90", "--config"]).arg(&path).arg(data("grids.json")).run().output();
+    let none = ["GRIDPOOL_HTTP_HOST: nothing is served: add --http or --grpc"];
+    let serve = || gridpool(["serve", "--devices", "cpu:1"]);
+    serve().env("GRIDPOOL_HTTP_HOST", "gpu.example.org").run().complains(2, &none);
+    // What is off asks for nothing.
+    gridpool(["config", "show", "--insecure=false"]).run().output();
 }
 
 #[test]

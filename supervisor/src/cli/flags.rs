@@ -289,7 +289,7 @@ impl FromMatches for Environment {
 impl ServeFlags {
     /// The settings of a pool with these flags.
     pub(super) fn settings(&self) -> Result<Settings, ConfigError> {
-        Settings::resolve(self.overrides(), self.config())
+        Settings::of_serve(self.overrides(), self.config())
     }
 
     pub(super) fn overrides(&self) -> Overrides {

@@ -39,7 +39,7 @@ impl Reloader {
                 *address = Some(format!("{UNIX}{}", absolute(Path::new(path))?.display()));
             }
         }
-        let running = Settings::resolve(overrides.clone(), file.as_deref())?;
+        let running = Settings::of_serve(overrides.clone(), file.as_deref())?;
         Ok(Self { overrides, file, running })
     }
 
@@ -50,7 +50,7 @@ impl Reloader {
 
     /// Reads the settings again, and says in the log what has changed and what has not.
     pub(super) fn reload(&mut self, shell: &Shell) {
-        match Settings::resolve(self.overrides.clone(), self.file.as_deref()) {
+        match Settings::of_serve(self.overrides.clone(), self.file.as_deref()) {
             Ok(wanted) => self.go_on_with(wanted, shell),
             Err(error) => Self::refuse(&error),
         }

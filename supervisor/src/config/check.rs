@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gridpool_core::config::PoolConfig;
 
-use super::{ConfigError, Named, Origin, Overrides, check_models, file, pipelines};
+use super::{ConfigError, Named, Origin, Overrides, check_models, file, http, idle, pipelines};
 
 /// A config file without errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,12 @@ pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
         );
         Some((setting.to_owned(), reason))
     });
+    let is_served = settings.http.is_some() || settings.grpc.is_some();
+    let idle = idle::in_file(is_served, options, &settings.trace);
+    let group = http::idle_group(options, (&settings.http, &settings.grpc));
+    let group = group.map(|why| ("http_group".to_owned(), why.to_owned()));
     let mut warnings = Vec::new();
-    for (setting, reason) in unlisted.chain(open) {
+    for (setting, reason) in unlisted.chain(open).chain(idle).chain(group) {
         if let Origin::File { file, line } = settings.origins.of(&setting) {
             let text = format!("{}, line {line}: warning: {reason}", file.display());
             warnings.push((*line, text));

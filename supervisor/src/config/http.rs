@@ -188,32 +188,31 @@ pub(super) fn resolve(
     }
 }
 
-/// Checks that something serves what the options are about.
-pub(super) fn check_places(
-    flags: &Overrides,
+/// Why a group has no socket for its members, if something is served.
+pub(super) fn idle_group(
     options: &HttpOptions,
     (http, grpc): (&Option<HttpAddress>, &Option<HttpAddress>),
+) -> Option<&'static str> {
+    let mut places = http.iter().chain(grpc).peekable();
+    let is_unix = |place: &HttpAddress| matches!(place, HttpAddress::Unix(_));
+    let is_idle = options.group.is_some() && places.peek().is_some() && !places.any(is_unix);
+    is_idle.then_some(
+        "a group has no part in an address: serve at a Unix socket with --http unix:/path/of/a.sock, or make tokens \
+         with `gridpool token new`",
+    )
+}
+
+/// Checks that a group has a socket for its members.
+pub(super) fn check_group(
+    flags: &Overrides,
+    options: &HttpOptions,
+    places: (&Option<HttpAddress>, &Option<HttpAddress>),
+    origins: &Origins,
 ) -> Result<(), ConfigError> {
-    let places: Vec<_> = http.iter().chain(grpc).collect();
-    let given = &flags.http_options;
-    let named = [
-        ("--http-tokens", given.tokens.is_some()),
-        ("--http-cert", given.cert.is_some()),
-        ("--http-key", given.key.is_some()),
-        ("--http-group", given.group.is_some()),
-    ];
-    let idle = named.into_iter().find(|&(_, is_given)| is_given && places.is_empty());
-    if let Some((flag, _)) = idle {
-        let why = "nothing is served: add --http or --grpc with an address, or leave it out";
-        return Err(flags.wrong(flag, why.to_owned()));
-    }
-    let is_unix = |place: &&HttpAddress| matches!(place, HttpAddress::Unix(_));
-    if options.group.is_some() && !places.is_empty() && !places.iter().any(is_unix) {
-        let why = "a group has no part in an address: serve at a Unix socket with --http unix:/path/of/a.sock, or \
-                   make tokens with `gridpool token new`";
-        return Err(flags.wrong("--http-group", why.to_owned()));
-    }
-    Ok(())
+    let Some(why) = idle_group(options, places) else { return Ok(()) };
+    let in_file = origins.of("http_group").wrong_in_file(why);
+    let is_flag = flags.http_options.group.is_some();
+    Err(in_file.filter(|_| !is_flag).unwrap_or_else(|| flags.wrong("--http-group", why.to_owned())))
 }
 
 /// Checks names that `Host` may have, and puts them in the form in which they are compared.
