@@ -225,6 +225,27 @@ fn requests_of_many_clients_are_answered_beside_grids_each_with_its_own_outputs(
     assert_eq!(pool.status().counters.ok, CLIENTS * REQUESTS + 1);
 }
 
+/// On a CPU device none are.
+#[test]
+fn arenas_whose_pages_a_worker_of_models_has_locked_are_in_its_row_until_their_client_goes() {
+    const ROWS: u64 = 8_000;
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let client = pool.client();
+    for turn in 0..4 {
+        let (numbers, job) = rows(turn, ROWS);
+        is_right(&answer(ask(&client, job)), &numbers);
+    }
+    let locked = |want: bool| {
+        let status = pool.status();
+        let row = status.workers.iter().find(|row| row.name == first()).expect("it has a row");
+        let bytes = row.memory.registered_bytes;
+        if (bytes > 0) == want { Ok(()) } else { Err(format!("{bytes} bytes")) }
+    };
+    eventually("a heartbeat with what is locked", || locked(one().1 == "gpu0"));
+    drop(client);
+    eventually("a heartbeat without it", || locked(false));
+}
+
 #[test]
 fn a_request_on_a_worker_that_is_killed_runs_again() {
     let Some(pool) = pool(&["three_outputs"]) else { return };

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gridpool_protocol::tensor::pipeline::STATUS;
-use gridpool_protocol::tensor::{DataType, Tensor, Texts, TextsError};
+use gridpool_protocol::tensor::{DataType, Tensor, TensorSpec, Texts, TextsError};
 
 use super::error::RuntimeFault;
 use super::graphs::{Graphs, GraphsWanted};
@@ -157,6 +157,17 @@ impl Context {
         self.graphs.as_mut().map_or(0, Graphs::take_growth)
     }
 
+    /// Whether a run can have the device copy some input from a client's memory.
+    pub(super) fn can_lend(&self) -> bool {
+        let mut inputs = self.signature.inputs.iter().enumerate();
+        match &self.runner {
+            Runner::Model { binding, .. } => {
+                inputs.any(|(input, spec)| is_lendable(spec) && binding.is_on_device(input))
+            }
+            Runner::Pipeline(_) => false,
+        }
+    }
+
     /// What ends a run of this context from another thread.
     pub(super) fn new_stop(&self) -> Result<Stop, RuntimeFault> {
         match &self.runner {
@@ -240,7 +251,7 @@ impl Context {
                 shape[0] = all_rows.cast_signed();
             }
             if let (None, [only], Runner::Model { binding, .. }) = (graph, shares, &mut self.runner)
-                && spec.datatype != DataType::Bool
+                && is_lendable(spec)
                 && let Some(range) = only.source.locked(&only.bytes_of(input))
                 && binding.lend(input, spec.datatype, &shape, range)?
             {
@@ -361,6 +372,11 @@ impl Context {
         let (is_replay, session) = (false, session.clone());
         Ok(RunOutputs { tensors, values, texts, steps, is_replay, session })
     }
+}
+
+/// Whether the device may copy such an input as it is: BYTES have a form of their own, and a `bool` is made 0 or 1.
+fn is_lendable(spec: &TensorSpec) -> bool {
+    !spec.is_text() && spec.datatype != DataType::Bool
 }
 
 impl RunOutputs {

@@ -345,6 +345,13 @@ impl Engine {
         self.models.lock().values().map(info).collect()
     }
 
+    /// Whether runs of a model can have the device copy some input from a client's memory, if its pages are locked. On
+    /// a cpu device none can.
+    #[must_use]
+    pub fn can_lend(&self, name: &str) -> bool {
+        self.model(name).is_ok_and(|model| model.can_lend())
+    }
+
     /// How many requests wait for a model.
     #[must_use]
     pub fn waiting(&self, name: &str) -> usize {

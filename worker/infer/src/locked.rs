@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gridpool_device::cuda::LockedArena;
+use gridpool_device::gauges::Gauges;
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::ids::ArenaId;
 
@@ -18,6 +19,7 @@ const ARENA_BYTES_MAX: usize = 256 << 20;
 /// The arenas of a process, by name. One thread owns this and frees what it has locked, outside of all runs.
 #[derive(Debug, Default)]
 pub struct LockedArenas {
+    gauges: Arc<Gauges>,
     arenas: BTreeMap<ArenaId, Known>,
     /// Forgotten, but requests may still have them.
     ended: Vec<Arc<LockedArena>>,
@@ -33,6 +35,12 @@ enum Known {
 }
 
 impl LockedArenas {
+    /// None yet. What is locked is among the registered bytes of `gauges`.
+    #[must_use]
+    pub fn counted_in(gauges: Arc<Gauges>) -> Self {
+        Self { gauges, ..Self::default() }
+    }
+
     /// The arena of an input of so many bytes, if its pages are locked.
     pub fn of_input(
         &mut self,
@@ -50,7 +58,7 @@ impl LockedArenas {
             }
             Some(Known::Seen) => {
                 let changing = changing_now()?;
-                let known = match LockedArena::lock(map) {
+                let known = match LockedArena::lock(map, &self.gauges) {
                     Ok(locked) => Known::Locked(Arc::new(locked)),
                     Err(fault) => {
                         tracing::warn!(%fault, "inputs of an arena are copied by the processor");

@@ -69,6 +69,7 @@ impl Ticket {
 struct Shared {
     signature: Arc<Signature>,
     has_rows: bool,
+    can_lend: bool,
     /// Some elements kill the process.
     deadly: Option<Deadly>,
     queue: Mutex<Queue>,
@@ -121,6 +122,7 @@ impl Model {
         let shared = Shared {
             signature: Arc::clone(&loaded.signature),
             has_rows: loaded.rows_max.is_some(),
+            can_lend: contexts.iter().any(Context::can_lend),
             deadly,
             queue: Mutex::new(queue),
             changed: Condvar::new(),
@@ -188,6 +190,11 @@ impl Model {
 
     pub(super) fn info(&self) -> Arc<ModelInfo> {
         Arc::clone(&self.shared.queue.lock().info)
+    }
+
+    /// Whether its runs can have the device copy some input from a client's memory.
+    pub(super) fn can_lend(&self) -> bool {
+        self.shared.can_lend
     }
 
     /// Which of a request's tensors is which input of the model.

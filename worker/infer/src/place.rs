@@ -36,6 +36,11 @@ pub(crate) struct LockedRange {
 }
 
 impl LockedRange {
+    /// A run has the device copy it.
+    pub(crate) fn is_lent(&self) {
+        self.arena.is_lent();
+    }
+
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         let part = self.arena.map().all().part(self.offset, self.bytes as u64);
         part.expect("it lies within the arena")

@@ -21,6 +21,7 @@ use gridpool_device::cpu::CpuDevice;
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::Device;
 use gridpool_device::fault::Fault;
+use gridpool_device::gauges::Gauges;
 use gridpool_infer::{
     ArenaPart, Destination, Engine, LockedArenas, Places, Progress, Request, Runtime, Source,
 };
@@ -88,7 +89,8 @@ impl Server {
     fn start(link: Link, identity: &Identity, plan: &Plan, kind: DeviceKind) -> Result<Self, i32> {
         let fails = |fault: Fault| link.report_fault(&fault, None);
         end_on_panic(link.replies.clone());
-        link.start_heartbeat(Arc::new(OnceLock::new())).map_err(fails)?;
+        let gauges = Arc::<Gauges>::default();
+        link.start_heartbeat(Arc::new(OnceLock::from(Arc::clone(&gauges)))).map_err(fails)?;
         process::check_contamination().map_err(fails)?;
         let device = find_device(identity, plan).map_err(fails)?;
         let runtime = Runtime::find(&Places::here(plan.library.as_deref()), plan.threads);
@@ -116,7 +118,7 @@ impl Server {
         link.send(&FromWorker::Models { models: engine.list() });
         link.send(&FromWorker::Ready { device });
         let in_flight = InFlight::new(link.cancels.clone());
-        let locked = RefCell::default();
+        let locked = RefCell::new(LockedArenas::counted_in(gauges));
         Ok(Self { link, engine, kind, in_flight, commands, locked })
     }
 
@@ -183,7 +185,7 @@ impl Server {
     fn accept(&self, model: &str, assignment: Assignment) -> Result<(), AttemptError> {
         let arrived = clock::now();
         let Assignment { attempt, client, priority, payload, deadline_ms, trace, .. } = assignment;
-        let (inputs, outputs) = self.places(&payload).map_err(AttemptError::Refused)?;
+        let (inputs, outputs) = self.places(model, &payload).map_err(AttemptError::Refused)?;
         let (replies, kind, in_flight) =
             (self.link.replies.clone(), self.kind, self.in_flight.clone());
         let done = Box::new(move |result| {
@@ -204,13 +206,13 @@ impl Server {
         Ok(())
     }
 
-    fn places(&self, payload: &Payload) -> Result<(Source, Destination), String> {
+    fn places(&self, model: &str, payload: &Payload) -> Result<(Source, Destination), String> {
         if payload.packing != Packing::Tensors {
             return Err("a model runs over tensors, not over grids".to_owned());
         }
         let inputs = match &payload.input {
             Input::Inline(Inline(bytes)) => Source::Inline(bytes.as_slice().into()),
-            Input::Arena(slice) => Source::Arena(self.input_part(*slice)?),
+            Input::Arena(slice) => Source::Arena(self.input_part(model, *slice)?),
         };
         let outputs = match payload.output {
             message::Destination::Inline => Destination::Answer,
@@ -220,9 +222,9 @@ impl Server {
     }
 
     /// A part of an arena that is an input: a GPU copies it by itself if it can.
-    fn input_part(&self, slice: Slice) -> Result<ArenaPart, String> {
+    fn input_part(&self, model: &str, slice: Slice) -> Result<ArenaPart, String> {
         let part = self.part(slice)?;
-        if self.kind == DeviceKind::Cpu {
+        if !self.engine.can_lend(model) {
             return Ok(part);
         }
         let locked = self.locked.borrow_mut().of_input(slice.arena, part.map(), slice.bytes);

@@ -123,7 +123,9 @@ fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
     let (_bound, mut contexts) = load(Manner::Bound);
     let want: Vec<_> = (0..THREADS).map(|seed| run(&mut contexts[0], seed, 1)).collect();
     assert!(want.windows(2).all(|pair| pair[0] != pair[1]));
+    assert!(!contexts.iter().any(Context::can_lend));
     let (fed, contexts) = load(Manner::Fed);
+    assert!(contexts.iter().all(Context::can_lend));
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for (seed, mut context) in (0..).zip(contexts) {

@@ -86,6 +86,11 @@ impl Binding {
         value.bytes_mut(&self.session)
     }
 
+    /// Whether a run takes an input on the device: then [`Self::lend`] does it.
+    pub(crate) fn is_on_device(&self, input: usize) -> bool {
+        self.inputs[input].is_on_device
+    }
+
     /// Has the next run copy an input from a client's memory straight to the device. Returns `false` if it does
     /// not: the input needs memory of its own.
     pub(crate) fn lend(
@@ -97,6 +102,7 @@ impl Binding {
     ) -> Result<bool, RuntimeFault> {
         let place = &mut self.inputs[input];
         if place.is_on_device {
+            range.is_lent();
             place.lent = Some(Value::lent(range, datatype, shape, &self.session)?);
         }
         Ok(place.is_on_device)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use gridpool_device::gauges::Gauges;
 use gridpool_infer::{
     ArenaPart, Destination, InferError, LockedArenas, ModelOptions, Placed, Source,
 };
@@ -171,15 +172,18 @@ fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
     let Some(engine) = engine() else { return };
     load(&engine, "three_outputs", &ModelOptions::default());
     let map = Arc::new(Arena::create(1 << 20).unwrap().map().unwrap());
-    let mut locked = LockedArenas::default();
-    let id = ArenaId(1);
+    let gauges = Arc::<Gauges>::default();
+    let mut locked = LockedArenas::counted_in(Arc::clone(&gauges));
+    let registered = || gauges.memory().registered_bytes;
+    let (id, mut loans) = (ArenaId(1), 0);
+    let is_gpu = device() == DeviceKind::Gpu;
+    assert_eq!(engine.can_lend("three_outputs"), is_gpu);
     for turn in 0..4 {
         let numbers = irregular(turn, 4 * ROWS);
         let packed = pack(&[fp32("x", &[ROWS as u64, 4], &numbers)]);
         let bytes = packed.len() as u64;
         map.all().write(4_096, &packed);
         let part = ArenaPart::new(Arc::clone(&map), 4_096, bytes).unwrap();
-        let is_gpu = device() == DeviceKind::Gpu;
         let mut lock = is_gpu.then(|| locked.of_input(id, &map, bytes)).flatten();
         assert!(lock.is_none() || turn > 0, "one input is not worth it");
         // Another test may capture a run just now.
@@ -187,15 +191,22 @@ fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
             thread::yield_now();
             lock = locked.of_input(id, &map, bytes);
         }
-        let inputs = Source::Arena(part.with_lock(lock));
+        assert_eq!(registered(), if lock.is_some() { map.bytes() as u64 } else { 0 });
+        let inputs = Source::Arena(part.with_lock(lock.clone()));
         let answer = submit_with(&engine, "three_outputs", &[], |request| {
             gridpool_infer::Request { inputs, ..request }
         });
-        let Placed::Inline(got) = answer.unwrap().wait().unwrap().outputs else {
+        let answer = answer.unwrap().wait().unwrap();
+        let Placed::Inline(got) = answer.outputs else {
             panic!("it was not asked into an arena");
         };
         let doubled: Vec<f32> = numbers.iter().map(|number| 2.0 * number).collect();
         assert_eq!(unpack(&got)[1], fp32("double", &[ROWS as u64, 4], &doubled), "turn {turn}");
+        if let Some(lock) = lock {
+            // A run for each piece of its rows, and each had the device copy its piece.
+            loans += u64::from(answer.report.runs);
+            assert_eq!(lock.loans(), loans, "turn {turn}");
+        }
     }
     locked.forget(id);
     let kept = Arc::downgrade(&map);
@@ -206,6 +217,7 @@ fn inputs_of_an_arena_are_what_it_holds_when_they_are_asked_for() {
         assert!(!clock::until(until).is_zero(), "the arena stays mapped");
         thread::yield_now();
     }
+    assert_eq!(registered(), 0);
 }
 
 #[test]
