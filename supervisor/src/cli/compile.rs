@@ -23,7 +23,7 @@ use super::search::{name_of, some_can_run};
 #[derive(Debug, Args)]
 pub(super) struct CompileFlags {
     /// A program: the text of a solver or a chain of ops, or `@FILE:NAME`, a definition of a file. Its id is its number
-    /// or NAME. A file without `@` is read as that of --programs.
+    /// or NAME. A file without `@`, or `-`, is read as that of --programs.
     #[arg(required_unless_present = "programs")]
     program: Vec<String>,
     /// Programs as `gridpool search` takes them: JSON lines `{"id": …, "program": …}` of a file, or of standard input
@@ -52,8 +52,11 @@ impl Sources {
     }
 
     fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
-        if Path::new(named).exists() && !Path::new(named).is_dir() {
-            return self.file(Path::new(named));
+        let path = Path::new(named);
+        // An op may have the name of a folder.
+        let is_op = || path.is_dir() && misplaced::is_program(named);
+        if named == "-" || path.exists() && !is_op() {
+            return self.file(path);
         }
         if let Some(missing) = misplaced::missing(named) {
             return Err(missing);

@@ -154,6 +154,10 @@ fn compile_takes_texts_definitions_and_files() {
     gridpool(["compile", "--programs", "-"])
         .run()
         .complains(65, &["standard input has no program"]);
+    let typed = gridpool(["compile", "-"]).stdin(program("rot90")).run().output();
+    assert_eq!(typed.lines().count(), 1);
+    let folder = data("tasks").display().to_string();
+    of(&[&folder]).complains(65, &["data/tasks: cannot be read: is a directory"]);
     of(&["--programs", "/no/such/file.jsonl"]).complains(65, &["/no/such/file.jsonl"]);
     of(&[]).complains(2, &["PROGRAM"]);
 }
