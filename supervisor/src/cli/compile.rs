@@ -36,19 +36,28 @@ pub(super) struct CompileFlags {
     ties: Ties,
 }
 
-/// The programs of a command line, in their order, and where they come from.
-#[derive(Default)]
-struct Sources {
-    programs: Vec<Box<dyn Iterator<Item = Candidate> + Send>>,
-    files: Vec<String>,
+/// Where programs come from.
+enum Source {
+    File(String, Programs),
+    /// The command line.
+    Typed(Vec<Candidate>),
 }
+
+/// The programs of a command line, in their order.
+#[derive(Default)]
+struct Sources(Vec<Source>);
 
 impl Sources {
     fn file(&mut self, path: &Path) -> Result<(), CommandError> {
-        let programs = Programs::open(path)?;
-        self.files.push(name_of(path));
-        self.programs.push(Box::new(programs));
+        self.0.push(Source::File(name_of(path), Programs::open(path)?));
         Ok(())
+    }
+
+    fn typed(&mut self, program: Candidate) {
+        match self.0.last_mut() {
+            Some(Source::Typed(all)) => all.push(program),
+            Some(Source::File(..)) | None => self.0.push(Source::Typed(vec![program])),
+        }
     }
 
     fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
@@ -64,8 +73,17 @@ impl Sources {
         let ProgramText { text, .. } = ProgramText::of(named)?;
         let definition = named.starts_with('@').then(|| FileName::of(Path::new(named)).definition);
         let id = definition.flatten().unwrap_or_else(|| number.to_string());
-        self.programs.push(Box::new([Candidate::new(id, text)].into_iter()));
+        self.typed(Candidate::new(id, text));
         Ok(())
+    }
+
+    /// The files, in a sentence.
+    fn files(&self) -> String {
+        let file = |source: &Source| match source {
+            Source::File(name, _) => Some(name.clone()),
+            Source::Typed(_) => None,
+        };
+        self.0.iter().filter_map(file).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -76,13 +94,36 @@ pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
         sources.named(number, named)?;
     }
     flags.programs.as_deref().map_or(Ok(()), |path| sources.file(path))?;
-    let Sources { programs, files } = sources;
-    let from = files.join(", ");
-    let mut report = Report::new(from.clone(), true, true, false);
-    let (mut requested, mut refused) = (0, 0);
-    for made in bytecode(programs.into_iter().flatten(), flags.ties)? {
+    let files = sources.files();
+    let (mut requested, mut typed, mut of_files) = (0, 0, 0);
+    for source in sources.0 {
+        match source {
+            Source::File(name, programs) => {
+                of_files += compile(&name, programs, flags.ties, &mut requested)?;
+            }
+            Source::Typed(programs) => typed += compile("", programs, flags.ties, &mut requested)?,
+        }
+    }
+    // What was typed is no file's data.
+    let of_typed = |error: CommandError| match (typed, of_files) {
+        (1.., 0) => CommandError::Usage(error.to_string()),
+        _ => error,
+    };
+    all_have_bytecode(&files, requested, typed + of_files).map_err(of_typed)?;
+    Ok(exit::OK)
+}
+
+/// Compiles the programs of a file, or those typed, and counts them. Returns how many are refused.
+fn compile<I>(from: &str, programs: I, ties: Ties, requested: &mut u64) -> Result<u64, CommandError>
+where
+    I: IntoIterator<Item = Candidate>,
+    I::IntoIter: Send + 'static,
+{
+    let mut report = Report::new(from.to_owned(), true, true, false);
+    let mut refused = 0;
+    for made in bytecode(programs, ties)? {
         let (id, made) = made?;
-        requested += 1;
+        *requested += 1;
         match made {
             Ok(bytes) => {
                 say_json(&json!({ "id": id, "bytecode": STANDARD.encode(bytes) }))?;
@@ -97,13 +138,7 @@ pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
         // If standard error is closed, the exit code must do.
         drop(writeln!(io::stderr(), "gridpool: {more} more programs are refused"));
     }
-    // What was typed is no file's data.
-    let of_typed = |error: CommandError| match files.is_empty() {
-        true => CommandError::Usage(error.to_string()),
-        false => error,
-    };
-    all_have_bytecode(&from, requested, refused).map_err(of_typed)?;
-    Ok(exit::OK)
+    Ok(refused)
 }
 
 /// The error of programs some of which have no bytecode. A search has a result for such a program; here it is missing

@@ -1,5 +1,7 @@
 //! Bytecode: `gridpool compile` makes it, and a search of it has the verdicts of the texts it came from.
 
+use std::fs;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use gridpool_client::{
@@ -147,13 +149,27 @@ fn compile_takes_texts_definitions_and_files() {
     assert_eq!((some.code, some.stdout.lines().count()), (Some(2), 1), "{}", some.stderr);
     let last = "gridpool: 1 of 2 programs have no bytecode: see why above\n";
     assert!(some.stderr.ends_with(last), "{}", some.stderr);
-    let program = |text| json!({ "program": text }).to_string() + "\n";
+    let program = |text: &str| json!({ "program": text }).to_string() + "\n";
     let some = [program("rot90"), program("rot91"), program("rot180")].concat();
     let some = gridpool(["compile", "--programs", "-"]).stdin(some).run();
     assert_eq!((some.code, some.stdout.lines().count()), (Some(65), 2), "{}", some.stderr);
     gridpool(["compile", "--programs", "-"])
         .run()
         .complains(65, &["standard input has no program"]);
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, program(text)).expect("a file can be written");
+        path.display().to_string()
+    };
+    let (right, wrong) = (file("right.jsonl", "rot90"), file("wrong.jsonl", "rot91"));
+    let both = of(&["rot92", &right, &wrong]);
+    assert_eq!((both.code, both.stdout.lines().count()), (Some(65), 1), "{}", both.stderr);
+    assert!(both.stderr.starts_with("gridpool: program 1 is refused: "), "{}", both.stderr);
+    let of_wrong = "wrong.jsonl: program 1 is refused: ";
+    assert!(both.stderr.contains(of_wrong), "{}", both.stderr);
+    assert!(!both.stderr.contains("right.jsonl"), "{}", both.stderr);
+    assert_eq!(of(&["rot92", &right]).code, Some(2), "what is wrong was typed");
     let typed = gridpool(["compile", "-"]).stdin(program("rot90")).run().output();
     assert_eq!(typed.lines().count(), 1);
     let folder = data("tasks").display().to_string();
