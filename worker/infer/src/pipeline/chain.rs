@@ -19,7 +19,9 @@ use super::wires::{self, Origin, Wiring};
 use super::{Lane, LaneStep, LoadError, WireError};
 use crate::context::RunError;
 use crate::error::RuntimeFault;
-use crate::seam::{Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Side, Stop, Value, places};
+use crate::seam::{
+    Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Side, Stop, Value, places,
+};
 use crate::signature::Signature;
 
 use gpu::Captured;
