@@ -64,6 +64,11 @@ fn inputs(grids: &[Grid], [h, w]: [usize; 2], beside: u8) -> [Full; 2] {
     [fp32("x", &sides, &x), fp32("s", &[sides[0], 2], &s)]
 }
 
+/// Rows or columns as sizes have them.
+fn side(side: usize) -> i64 {
+    i64::try_from(side).expect("at most 255")
+}
+
 /// The input grids of all tasks in a folder.
 fn grids_of(folder: &Path) -> Vec<Grid> {
     let entries = fs::read_dir(folder).expect("a folder of tasks");
@@ -110,7 +115,7 @@ fn by_reference(text: &str, grids: &[Grid]) -> Vec<Result<Grid, String>> {
         run_batch(&program, &GridBatch::from_grids(grids).expect("a batch")).expect("a job");
     let result = |item| match outputs.item(item).expect("an item") {
         Ok(Output::Grid(grid)) => Ok(grid),
-        Ok(other) => panic!("{text} gave {other:?}"),
+        Ok(other) => unreachable!("a step gives grids, and {text} gave {other:?}"),
         Err(error) => Err(error.to_string()),
     };
     (0..grids.len()).map(result).collect()
@@ -119,7 +124,9 @@ fn by_reference(text: &str, grids: &[Grid]) -> Vec<Result<Grid, String>> {
 /// Checks the outputs of a run against the reference. Returns how many grids have a result, are too large and failed.
 #[track_caller]
 fn compare(program: &StepProgram, got: &[Full], want: &[Result<Grid, String>]) -> [usize; 3] {
-    let [areas, grids, sizes, status, sums] = got else { panic!("five outputs: {got:?}") };
+    let [areas, grids, sizes, status, sums] = got else {
+        unreachable!("the pipeline has five outputs")
+    };
     let of_step = GridStep::new(program, true).expect("a step");
     let [rows, columns] = program.result.expect("it has one").map(usize::from);
     assert_eq!(grids.shape, [want.len(), rows, columns].map(|side| side as u64));
@@ -150,7 +157,7 @@ fn compare(program: &StepProgram, got: &[Full], want: &[Result<Grid, String>]) -
                 counts[2] += 1;
             }
         }
-        assert_eq!(sides[2 * at..2 * at + 2], size.map(|side| side as i64), "{place}");
+        assert_eq!(sides[2 * at..2 * at + 2], size.map(side), "{place}");
         assert_eq!(grids.bytes[at * rows * columns..][..rows * columns], plane, "{place}");
         let sum: f32 = plane.iter().map(|cell| f32::from(*cell)).sum();
         assert_eq!(sums.fp32()[at].to_bits(), sum.to_bits(), "{place}");
@@ -322,7 +329,7 @@ fn a_step_may_say_its_size_over_grids_of_one_size_and_give_them_to_another() {
     for (at, want) in seconds.iter().enumerate() {
         let want = want.as_ref().expect("it has a result");
         let sides = got[1].int64()[2 * at..2 * at + 2].to_vec();
-        assert_eq!(sides, [want.h() as i64, want.w() as i64], "grid {at}");
+        assert_eq!(sides, [want.h(), want.w()].map(side), "grid {at}");
         let rows = got[0].bytes[144 * at..][..144].chunks(12).zip(want.rows());
         rows.for_each(|(got, want)| assert_eq!(got[..want.len()], *want, "grid {at}"));
     }
@@ -401,8 +408,8 @@ fn sizes_that_do_not_fit_the_grids_are_named_at_load_or_by_the_request() {
     let options = ModelOptions { max_batch: Some(1), ..pipeline(&["x", "s"], steps, wires) };
     engine.load("own", &model("colors"), &options).expect("it loads");
     let [x, _] = inputs(&arc()[..3], PLANE, 0);
-    let sizes = |count: u64| {
-        full("s", DataType::Int64, &[count, 2], &1_i64.to_le_bytes().repeat(2 * count as usize))
+    let sizes = |count: usize| {
+        full("s", DataType::Int64, &[count as u64, 2], &1_i64.to_le_bytes().repeat(2 * count))
     };
     let error = submit(&engine, "own", &[x.clone(), sizes(2)]).unwrap().wait().unwrap_err();
     assert_eq!(
