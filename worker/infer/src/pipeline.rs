@@ -124,7 +124,8 @@ impl LoadedPipeline {
             runtime: runtime.clone(),
             kind,
             name: name.to_owned(),
-            options: options.clone(),
+            // gridpool captures all steps together: ONNX Runtime is not to capture each by itself.
+            options: ModelOptions { cuda_graphs: false, ..options.clone() },
             steps: steps.map(|(name, source)| (name.clone(), MadeOf::of(source))).collect(),
         };
         let mut lane = recipe.open(|place| match &sources[order[place]] {
