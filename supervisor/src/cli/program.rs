@@ -105,6 +105,11 @@ impl ProgramText {
 /// A sentence with the file and its line, if it has no program that compiles.
 pub(crate) fn program_in(named: &str, folder: &Path) -> Result<String, String> {
     let Some(file) = named.strip_prefix('@') else { return Ok(named.to_owned()) };
+    if file == "-" || file.starts_with("-:") {
+        return Err(format!(
+            "`{named}` is standard input, which a config file cannot name: name a file"
+        ));
+    }
     let own = ProgramText::file(&folder.join(file));
     let checked = own.and_then(|own| own.compile(Ties::default()).map(|_| own));
     checked.map(|own| own.text.trim_end().to_owned()).map_err(|error| error.to_string())

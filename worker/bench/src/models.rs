@@ -178,6 +178,11 @@ impl Models<'_> {
         if self.direct.info.max_batch > 1 { vec![CALLERS] } else { vec![contexts, 2 * contexts] }
     }
 
+    /// Whether the steps of a pipeline are measured as models: not once more without the pipeline's graphs.
+    fn measures_steps(&self) -> bool {
+        self.suffix.is_empty()
+    }
+
     fn rates(&self, all: &[Arc<TestInput>]) -> Result<Vec<LoadGenerator>, Unmade> {
         let mut load_generators = Vec::new();
         for count in self.direct_callers() {
@@ -188,14 +193,17 @@ impl Models<'_> {
                 callers.collect(),
             ));
         }
-        if let Some(&count) = self.direct_callers().last() {
+        if let Some(&count) = self.direct_callers().last().filter(|_| self.measures_steps()) {
             let asked = (0..count).zip(all.iter().cycle());
             let callers = asked.filter_map(|(n, one)| self.direct.step_caller(n.into(), one));
             let row = self.row(Section::Models, DIRECT_STEPS, count);
             load_generators.extend(of_steps(row, callers.collect()));
         }
         let row = self.row(Section::Models, POOL_STEPS, CALLERS);
-        let callers = all.iter().filter_map(|one| self.pool.step_caller(one).transpose());
+        let callers = all
+            .iter()
+            .filter(|_| self.measures_steps())
+            .filter_map(|one| self.pool.step_caller(one).transpose());
         let callers = callers.collect::<Result<_, _>>().map_err(unmade(&row))?;
         load_generators.extend(of_steps(row, callers));
         let row = self.row(Section::Models, "pool", CALLERS);
@@ -210,6 +218,9 @@ impl Models<'_> {
         let mut alone = vec![LoadGenerator::new(row("direct"), vec![self.direct.caller(0, one)])];
         let caller = self.pool.caller(one).map_err(unmade(&row("pool")))?;
         alone.push(LoadGenerator::new(row("pool"), vec![caller]));
+        if !self.measures_steps() {
+            return Ok(alone);
+        }
         let steps = self.direct.step_caller(0, one).into_iter().collect();
         alone.extend(of_steps(row(DIRECT_STEPS), steps));
         let caller = self.pool.step_caller(one).map_err(unmade(&row(POOL_STEPS)))?;

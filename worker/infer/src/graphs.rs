@@ -77,6 +77,17 @@ pub(super) struct GraphsWanted {
     pub(super) warm_ups: Vec<WarmUp>,
 }
 
+impl GraphsWanted {
+    /// What the graphs of a context take at most of the device's memory, beside the `context` bytes that it has without
+    /// them: of a pipeline that has none yet, as much for each.
+    pub(super) fn device_bytes(&self, context: u64) -> u64 {
+        match (self.plan.device_bytes(), &self.plan.source) {
+            (0, Source::Pipeline(_)) => context.saturating_mul(self.warm_ups.len() as u64),
+            (known, _) => known,
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Graphs {
@@ -101,7 +112,8 @@ pub(super) struct Graphs {
     largest: u64,
     /// By how much it has grown since it last said so.
     growth: u64,
-    stream: ComputeStream,
+    /// What a model's graphs compute on. A pipeline's have one each.
+    stream: Option<ComputeStream>,
 }
 
 impl GraphsPlan {
@@ -171,7 +183,10 @@ impl GraphsPlan {
 impl Graphs {
     /// None yet.
     pub(super) fn new(plan: &Arc<GraphsPlan>) -> Result<Self, LoadError> {
-        let stream = ComputeStream::open().map_err(RuntimeFault::from)?;
+        let stream = match &plan.source {
+            Source::Model(_) => Some(ComputeStream::open().map_err(RuntimeFault::from)?),
+            Source::Pipeline(_) => None,
+        };
         Ok(Self {
             graphs: Vec::new(),
             session: None,
@@ -325,9 +340,10 @@ impl Graphs {
         shapes: &[Vec<i64>],
     ) -> Result<Option<Graph>, LoadError> {
         let signature = &self.plan.signature;
+        let stream = self.stream.as_ref().expect("a model has it");
         let session = match &self.session {
             Some(session) => session.clone(),
-            None => source.open(signature, &self.stream)?,
+            None => source.open(signature, stream)?,
         };
         let failed = |fault: RuntimeFault| (written(shapes), RunError::from(fault));
         let prepared = self.prepared.take().filter(|(_, of)| of == shapes);
@@ -335,7 +351,7 @@ impl Graphs {
             graph
         } else {
             let number = self.graphs.len() + 1;
-            let made = ModelGraph::prepare(&session, signature, &self.stream, shapes, number);
+            let made = ModelGraph::prepare(&session, signature, stream, shapes, number);
             made.map_err(failed).map_err(|(shapes, source)| GraphsError::Run { shapes, source })?
         };
         if !self.plan.has_plans {
@@ -346,7 +362,7 @@ impl Graphs {
             self.prepared = Some((graph, shapes.to_vec()));
             return Ok(None);
         };
-        let captured = graph.capture(&self.stream, alone).map_err(failed);
+        let captured = graph.capture(stream, alone).map_err(failed);
         captured.map_err(|(shapes, source)| GraphsError::Capture { shapes, source })?;
         Ok(Some(Graph::new(Body::Model(Box::new(graph)), shapes)))
     }
@@ -374,9 +390,10 @@ impl Graphs {
             Body::Pipeline(chain) => return chain.run(stop),
             Body::Model(graph) => graph,
         };
-        self.stream.enter().map_err(RuntimeFault::from)?;
-        let ran = graph.replay(&self.stream);
-        let waited = self.stream.wait().map_err(RuntimeFault::from);
+        let stream = self.stream.as_ref().expect("a model has it");
+        stream.enter().map_err(RuntimeFault::from)?;
+        let ran = graph.replay(stream);
+        let waited = stream.wait().map_err(RuntimeFault::from);
         match (ran, waited) {
             // The cause, even if the run noticed it too.
             (_, Err(fault)) if !fault.leaves_device_usable() => Err(fault.into()),

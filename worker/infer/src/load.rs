@@ -213,8 +213,10 @@ impl Loaded {
 
     /// Bytes of the model itself, and of one context at most, with its CUDA graphs.
     fn memory(&self) -> Option<(u64, u64)> {
-        let graphs = self.graphs.as_ref().map_or(0, |wanted| wanted.plan.device_bytes());
-        self.memory.map(|(weights, context)| (weights, context.saturating_add(graphs)))
+        self.memory.map(|(weights, context)| {
+            let graphs = self.graphs.as_ref().map_or(0, |wanted| wanted.device_bytes(context));
+            (weights, context.saturating_add(graphs))
+        })
     }
 
     /// The steps of a pipeline; none of one model.

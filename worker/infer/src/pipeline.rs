@@ -207,7 +207,8 @@ impl LoadedPipeline {
         match &self.sessions {
             Sessions::Shared(steps) => all(steps),
             Sessions::Own(own) => {
-                own.spare.lock().as_ref().map_or(Ok(Vec::new()), |lane| all(&lane.steps))
+                let spare = own.spare.lock();
+                all(&spare.as_ref().expect("no context has it yet").steps)
             }
         }
     }

@@ -37,8 +37,8 @@ pub(crate) struct LockedRange {
 
 impl LockedRange {
     /// A run has the device copy it.
-    pub(crate) fn is_lent(&self) {
-        self.arena.is_lent();
+    pub(crate) fn note_loan(&self) {
+        self.arena.note_loan();
     }
 
     pub(crate) fn slice(&self) -> SharedSlice<'_> {

@@ -249,7 +249,8 @@ impl ComputeStream {
 
 impl Drop for ComputeStream {
     fn drop(&mut self) {
-        let parts = self.parts.take();
+        // One whose capture a panic has left open is nobody's.
+        let parts = self.parts.take().filter(|parts| !parts.is_captured);
         SPARE.lock().unwrap_or_else(PoisonError::into_inner).extend(parts);
     }
 }

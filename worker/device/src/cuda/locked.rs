@@ -56,7 +56,7 @@ impl LockedArena {
     }
 
     /// Counts a part of it that a run has the device copy.
-    pub fn is_lent(&self) {
+    pub fn note_loan(&self) {
         self.loans.fetch_add(1, Ordering::Relaxed);
     }
 

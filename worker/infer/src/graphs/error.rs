@@ -13,7 +13,7 @@ pub enum GraphsError {
         "its {tensor} lies in the host's memory, because the CPU reads or writes it, and a replay has no CPU"
     )]
     Host {
-        /// The input or output.
+        /// The input or output, or a step's.
         tensor: String,
     },
     /// It counts.
@@ -72,14 +72,6 @@ pub enum GraphsError {
         /// Why.
         #[source]
         source: RunError,
-    },
-    /// A step of a pipeline needs the host.
-    #[error(
-        "its step `{step}` takes or gives a tensor in the host's memory, and a replay has no host"
-    )]
-    HostStep {
-        /// The step.
-        step: String,
     },
     /// What was captured cannot be replayed.
     #[error("its run with inputs {shapes} cannot be replayed")]

@@ -42,7 +42,7 @@ impl Graph {
     ) -> Result<Self, LoadError> {
         let mut chain = pipeline.chain()?;
         if let Some(step) = chain.on_host() {
-            return Err(GraphsError::HostStep { step: step.to_owned() }.into());
+            return Err(GraphsError::Host { tensor: format!("tensor of the step `{step}`") }.into());
         }
         let _running = running();
         for (at, (spec, shape)) in signature.inputs.iter().zip(shapes).enumerate() {
@@ -54,7 +54,7 @@ impl Graph {
             Ok(_) | Err(RunError::Grid { .. }) => Ok(()),
             Err(source) => Err(GraphsError::Run { shapes: written(shapes), source }),
         };
-        // They allocate what a run needs: a capture may not find an allocator that has to ask the driver.
+        // They load kernels, choose plans and fill the allocators: a capture is to be a run like all later ones.
         run(&mut chain)?;
         run(&mut chain)?;
         chain.capture(&stop).map_err(|error| not_captured(error, shapes))?;

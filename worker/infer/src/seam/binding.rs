@@ -102,7 +102,7 @@ impl Binding {
     ) -> Result<bool, RuntimeFault> {
         let place = &mut self.inputs[input];
         if place.is_on_device {
-            range.is_lent();
+            range.note_loan();
             place.lent = Some(Value::lent(range, datatype, shape, &self.session)?);
         }
         Ok(place.is_on_device)

@@ -13,8 +13,8 @@ use gridpool_protocol::tensor::{Contexts, DataType};
 
 use crate::harness::{BlockedContext, ask, engine, load, outputs, submit};
 use crate::pipelines::{self, pipeline, step, tracker};
-use crate::programs;
 use crate::tensors::{Full, TIMEOUT, device, fp32, full, irregular, model};
+use crate::{programs, sized};
 
 pub(crate) fn graphs(contexts: u32) -> ModelOptions {
     ModelOptions { cuda_graphs: true, contexts: contexts.into(), ..ModelOptions::default() }
@@ -316,6 +316,48 @@ fn programs_over_grids_are_replayed_with_the_models_beside_them() {
     }
     same(&engine, "replayed", "plain", &[programs::numbers([2, 30, 40])], 0);
     same(&engine, "replayed", "plain", &[programs::numbers(shape)], 1);
+}
+
+#[test]
+fn solvers_over_grids_of_several_sizes_are_replayed_and_each_grid_keeps_its_error() {
+    let Some(engine) = engine() else { return };
+    let text = "x1 = objects(I, T, F, T)\nx2 = order(x1, size)\nx3 = last(x2)\nO = subgrid(x3, I)";
+    let load =
+        |name: &str, options| engine.load(name, &model("ragged"), &options).expect("it loads");
+    let grids = sized::arc();
+    let [all, few] =
+        [&grids[..64], &grids[..32]].map(|grids| sized::inputs(grids, sized::PLANE, 7));
+    let shapes = all.each_ref().map(|input| (input.name.as_str(), input.shape.as_slice()));
+    let warm_up = ModelOptions {
+        warm_up: vec![shapes.map(|(name, shape)| (name.to_owned(), shape.to_vec())).into()],
+        ..ModelOptions::default()
+    };
+    // Without the statuses, requests fail: the warm-ups' do, over grids of no size.
+    for (which, of) in [("all", sized::ALL), ("few", &sized::ALL[3..])] {
+        let own = || sized::between(sized::program(text, [20, 20]), of);
+        let (plain, replayed) = (format!("plain-{which}"), format!("replayed-{which}"));
+        load(&plain, own());
+        let warm_up = warm_up.warm_up.clone();
+        let info = load(&replayed, ModelOptions { cuda_graphs: true, warm_up, ..own() });
+        assert_eq!(info.cuda_graphs, u32::from(on_gpu()));
+        let ran = |name: &str, inputs: &[Full]| {
+            let answer = submit(&engine, name, inputs).expect("it is accepted").wait();
+            answer.map(|answer| (answer.report.graph_replays, outputs(&answer)))
+        };
+        for (inputs, replays) in [(&all, 1), (&few, 0), (&all, 1)] {
+            match (ran(&replayed, inputs), ran(&plain, inputs)) {
+                (Ok((replayed, got)), Ok((_, want))) => {
+                    assert_eq!(got, want, "bit for bit");
+                    assert_eq!(replayed, if on_gpu() { replays } else { 0 });
+                }
+                (replayed, plain) => {
+                    let why = replayed.expect_err("a result of it is too large").to_string();
+                    assert_eq!(why, plain.expect_err("for both").to_string());
+                    assert_eq!(which, "few", "{why}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -19,11 +19,11 @@ use crate::pipelines::{pipeline, step, texts, why};
 use crate::tensors::{Full, fp32, full, model};
 
 /// Rows and columns of the tensors of most tests: the largest grids of ARC.
-const PLANE: [usize; 2] = [30, 30];
+pub(crate) const PLANE: [usize; 2] = [30, 30];
 /// More grids than a GPU's launch of a solver takes.
 const MANY: usize = 5_000;
 
-const ALL: &[(&str, &str)] = &[
+pub(crate) const ALL: &[(&str, &str)] = &[
     ("grids", "cut.grids"),
     ("sizes", "cut.sizes"),
     ("status", "cut.status"),
@@ -32,12 +32,12 @@ const ALL: &[(&str, &str)] = &[
 ];
 
 /// A program over grids of several sizes whose results have several sizes.
-fn program(text: &str, result: [u8; 2]) -> StepProgram {
+pub(crate) fn program(text: &str, result: [u8; 2]) -> StepProgram {
     StepProgram { text: text.to_owned(), result: Some(result) }
 }
 
 /// Numbers to grids of several sizes, a program over them, and their sums.
-fn between(program: StepProgram, outputs: &[(&str, &str)]) -> ModelOptions {
+pub(crate) fn between(program: StepProgram, outputs: &[(&str, &str)]) -> ModelOptions {
     let wires = [("grids", "draw.grids"), ("sizes", "draw.sizes")];
     let inputs = texts(&wires);
     let steps = vec![
@@ -49,7 +49,7 @@ fn between(program: StepProgram, outputs: &[(&str, &str)]) -> ModelOptions {
 }
 
 /// Both inputs: grids in planes of one size, with `beside` in the rest, and a size for each.
-fn inputs(grids: &[Grid], [h, w]: [usize; 2], beside: u8) -> [Full; 2] {
+pub(crate) fn inputs(grids: &[Grid], [h, w]: [usize; 2], beside: u8) -> [Full; 2] {
     let number = |color: u8| f32::from(color) / 10.0 + 0.05;
     let (mut x, mut s) = (Vec::new(), Vec::new());
     for grid in grids {
@@ -93,7 +93,7 @@ fn grids_of(folder: &Path) -> Vec<Grid> {
 }
 
 /// Grids of many sizes, those of the ARC tasks among them if they are here.
-fn arc() -> Vec<Grid> {
+pub(crate) fn arc() -> Vec<Grid> {
     let mut grids: Vec<_> = (1..=30)
         .map(|side: usize| {
             let (h, w) = (side, 31 - side);

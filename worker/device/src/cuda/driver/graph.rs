@@ -20,6 +20,9 @@ const MEMSET: c_uint = 2;
 const HOST: c_uint = 3;
 const EMPTY: c_uint = 5;
 const EVENT_RECORD: c_uint = 7;
+/// Memory of the graph itself: a launch has it where every other has it.
+const MEM_ALLOC: c_uint = 10;
+const MEM_FREE: c_uint = 11;
 /// `CUmemorytype`: what it says of an address whose kind only its attribute tells.
 const MEMORY_HOST: c_uint = 1;
 const MEMORY_DEVICE: c_uint = 2;
@@ -114,7 +117,7 @@ impl Driver {
         let code = unsafe { (self.api.graph_node_get_type)(node, &raw mut kind) };
         checked("cuGraphNodeGetType", code)?;
         Ok(match kind {
-            KERNEL | MEMSET | EMPTY | EVENT_RECORD => NodeKind::OnDevice,
+            KERNEL | MEMSET | EMPTY | EVENT_RECORD | MEM_ALLOC | MEM_FREE => NodeKind::OnDevice,
             HOST => NodeKind::HostFunction,
             MEMCPY if self.copies_on_device(node)? => NodeKind::OnDevice,
             MEMCPY => NodeKind::HostMemory,

@@ -13,7 +13,9 @@ use crate::context::RunError;
 use crate::error::RuntimeFault;
 use crate::pipeline::program::{Given, Memory};
 use crate::pipeline::wires::{Origin, WiredStep};
-use crate::seam::{OwnedAllocator, Place, SharedSession, Stop, Value, download, replay, upload};
+use crate::seam::{
+    OwnedAllocator, Place, SharedSession, Stop, Value, changing, download, replay, upload,
+};
 
 /// What a run on a GPU keeps until the stream has been waited for.
 #[derive(Debug, Default)]
@@ -39,8 +41,17 @@ struct Came {
 /// All steps as a CUDA graph, with the tensors that it writes.
 #[derive(Debug)]
 pub(super) struct Captured {
-    graph: StreamGraph,
+    /// None while it is dropped.
+    graph: Option<StreamGraph>,
     kept: Kept,
+}
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        // It has memory of the device.
+        let _changing = changing();
+        self.graph = None;
+    }
 }
 
 /// Why a chain was not captured.
@@ -66,15 +77,16 @@ impl Chain {
     /// Captures a run over inputs of the current shapes, which has run before: from now on each run is a replay, and
     /// `stop` ends none. Only on a GPU.
     pub(crate) fn capture(&mut self, stop: &Stop) -> Result<(), NotCaptured> {
-        let mut stream = self.stream.take().expect("a chain of a GPU is captured");
-        stream.enter()?;
+        let enter = self.stream.as_ref().map(ComputeStream::enter);
+        enter.expect("a chain of a GPU is captured")?;
+        let mut stream = self.stream.take().expect("it was just entered");
         let queued = stream.capture(|stream| {
             let mut kept = Kept::default();
             self.queue_steps(stream, stop, &mut kept).map(|()| kept).map_err(NotCaptured::Run)
         });
         self.stream = Some(stream);
         let (graph, kept) = queued?;
-        self.captured = Some(Captured { graph, kept });
+        self.captured = Some(Captured { graph: Some(graph), kept });
         Ok(())
     }
 
@@ -114,7 +126,7 @@ impl Chain {
         came: &mut Came,
     ) -> Result<(), RunError> {
         self.upload_inputs(stream)?;
-        if let Some(Captured { graph, kept }) = &self.captured {
+        if let Some(Captured { graph: Some(graph), kept }) = &self.captured {
             replay(graph, stream)?;
             return self.queue_downloads(stream, kept, came);
         }
