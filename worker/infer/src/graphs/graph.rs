@@ -8,7 +8,7 @@ use crate::context::RunError;
 use crate::error::RuntimeFault;
 use crate::load::LoadError;
 use crate::pipeline::{Chain, LoadedPipeline, NotCaptured};
-use crate::seam::{DeviceMemory, SharedSession, running};
+use crate::seam::{DeviceMemory, SharedSession, alone, running};
 use crate::signature::Signature;
 
 /// One graph.
@@ -44,7 +44,7 @@ impl Graph {
         if let Some(step) = chain.on_host() {
             return Err(GraphsError::Host { tensor: format!("tensor of the step `{step}`") }.into());
         }
-        let _running = running();
+        let began = running();
         for (at, (spec, shape)) in signature.inputs.iter().zip(shapes).enumerate() {
             chain.input(at, spec.datatype, shape)?.fill(0);
         }
@@ -57,7 +57,12 @@ impl Graph {
         // They load kernels, choose plans and fill the allocators: a capture is to be a run like all later ones.
         run(&mut chain)?;
         run(&mut chain)?;
-        chain.capture(&stop).map_err(|error| not_captured(error, shapes))?;
+        drop(began);
+        let alone = alone();
+        let captured = chain.capture(&stop);
+        drop(alone);
+        captured.map_err(|error| not_captured(error, shapes))?;
+        let _running = running();
         run(&mut chain)?;
         Ok(Self::new(Body::Pipeline(Box::new(chain)), shapes))
     }

@@ -9,7 +9,7 @@ use super::super::api::{CopyEnd, CopyParams};
 use super::{Driver, Event, Stream, checked};
 use crate::fault::Fault;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: whatever other threads call meanwhile fails for nobody.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread itself may allocate meanwhile. Calls of others may still end the capture.
 const RELAXED: c_uint = 2;
 /// `CU_EVENT_RECORD_EXTERNAL`: each launch of the graph records the event.
 const RECORD_EXTERNAL: c_uint = 1;
@@ -91,7 +91,7 @@ impl Driver {
         let mut exec = ptr::null_mut();
         // SAFETY: the graph lives, and the call writes one handle.
         let code = unsafe { (self.api.graph_instantiate)(&raw mut exec, graph, 0) };
-        checked("cuGraphInstantiate", code)?;
+        checked("cuGraphInstantiateWithFlags", code)?;
         Ok(GraphHandle(exec))
     }
 

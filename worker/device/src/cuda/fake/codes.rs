@@ -1,10 +1,14 @@
 //! Every code at every call that the device makes: at its start, in a job, in a job that needs more memory
-//! than those before, when arenas come and go, in a step of a pipeline, and while `gridpool diagnose` inspects it. This
+//! than those before, when arenas come and go, in a step of a pipeline,
+//! while one is captured and replayed, and while `gridpool diagnose` inspects it. This
 //! file states the expected classes itself instead of asking the table under test.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::{ptr, slice};
 
+use gridpool_kernels::argument::DeviceAddress;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::program::{Program, Ties};
@@ -15,6 +19,7 @@ use gridpool_stub_cuda::script::without_version;
 use super::*;
 use crate::attempts::{AttemptData, run_together};
 use crate::chunk::ChunkLimits;
+use crate::cuda::compute::{CaptureError, ComputeStream};
 use crate::cuda::exercise::{MemoryFault, PlainMemory};
 use crate::cuda::grids::tests::OnDevice;
 use crate::cuda::inspect::Library;
@@ -99,6 +104,8 @@ enum Scene {
     Arena,
     /// A program over a tensor of grids.
     Step,
+    /// A copy on the device, captured and replayed.
+    Graph,
     /// Library, device and plain memory, as `gridpool diagnose` inspects them.
     Inspect,
 }
@@ -151,6 +158,13 @@ impl Setup {
                 set_script_from_here(script);
                 own.run()
             }
+            Scene::Graph => {
+                let driver = driver("").unwrap();
+                let mut stream = ManuallyDrop::new(ComputeStream::over(driver).unwrap());
+                let memory = driver.allocate(128).unwrap();
+                set_script_from_here(script);
+                replay(&mut stream, memory)
+            }
             Scene::Inspect => {
                 driver("").unwrap();
                 set_script_from_here(script);
@@ -167,7 +181,11 @@ impl Setup {
         let is_lesser = matches!(class_of(code), FaultClass::Program | Transient);
         let is_no_failure = call == "cuStreamQuery" && code == 600
             // Arenas that cannot be registered are copied through staging.
-            || call == "cuMemHostRegister" && is_lesser;
+            || call == "cuMemHostRegister" && is_lesser
+            // Who drops a graph gets no error.
+            || call == "cuGraphExecDestroy"
+            // Memory that CUDA does not know is the host's.
+            || call == "cuPointerGetAttribute" && code == 1;
         if is_no_failure {
             return assert_eq!(ended, Ok(()), "{place}");
         }
@@ -178,13 +196,40 @@ impl Setup {
         assert_eq!(fault.ends_worker(), !is_lesser, "{place}");
         let words = fault.to_string();
         assert!(words.starts_with(call) && words.ends_with(&format!("({code})")), "{words}");
-        if fault.ends_worker() || scene == Scene::Start {
+        if scene == Scene::Graph {
+            // A capture is ended whatever has failed in it.
+            assert_eq!(waiting(), 0, "{place}");
+        } else if fault.ends_worker() || scene == Scene::Start {
             assert_eq!(calls.last(), Some(&call), "{place}: no call after the last");
             assert_eq!(count(&calls, call), nth, "{place}");
         } else {
             assert_eq!(waiting(), 0, "{place}: a device that goes on has settled");
         }
     }
+}
+
+/// Captures a copy from one half of this memory to the other, and replays it.
+fn replay(stream: &mut ComputeStream, memory: DeviceAddress) -> Result<(), Fault> {
+    let halves = [memory, memory.plus(64)].map(|half| {
+        let number = usize::try_from(half.number()).unwrap();
+        ptr::with_exposed_provenance_mut::<u8>(number)
+    });
+    let captured = stream.capture(|stream| {
+        stream.mark(0)?;
+        // SAFETY: the stub's memory is this process's, and has 128 bytes.
+        let from = unsafe { slice::from_raw_parts(halves[1], 64) };
+        // SAFETY: as above.
+        Ok(unsafe { stream.upload(halves[0], from) }?)
+    });
+    let graph = match captured {
+        Ok((graph, ())) => graph,
+        Err(CaptureError::Fault(fault)) => return Err(fault),
+        Err(CaptureError::Host { .. }) => return Ok(()),
+        Err(other @ CaptureError::Node { .. }) => panic!("{other}"),
+    };
+    // SAFETY: as above.
+    unsafe { stream.replay(&graph) }?;
+    stream.wait().inspect_err(|_| drop(stream.wait()))
 }
 
 fn look() -> Result<(), Fault> {
@@ -209,8 +254,8 @@ fn set_script_from_here(script: &str) {
 fn every_code_at_every_call_is_a_fault_of_its_class_and_ends_nothing_by_a_signal() {
     let setup = Setup::new();
     let mut swept: BTreeMap<&str, usize> = BTreeMap::new();
-    use Scene::{Arena, Growth, Inspect, Job, Start, Step};
-    for scene in [Start, Job, Arena, Growth, Step, Inspect] {
+    use Scene::{Arena, Graph, Growth, Inspect, Job, Start, Step};
+    for scene in [Start, Job, Arena, Growth, Step, Graph, Inspect] {
         let (ended, calls) = setup.play(scene, "");
         assert_eq!(ended, Ok(()), "{scene:?} goes well");
         for (at, call) in calls.iter().enumerate() {
