@@ -11,82 +11,41 @@
 //!
 //! ONNX Runtime keeps a graph for the thread that captured it, so a context captures on the thread that serves it.
 //!
-//! The steps of a pipeline are captured together, by gridpool itself, from sessions on its stream: see
-//! [`Chain::capture`]. A pipeline counts as a model with plans.
+//! The steps of a pipeline are captured together, by gridpool itself, from sessions on its stream
+//! (`pipeline/chain/gpu.rs`). A pipeline counts as a model with plans.
 
 mod error;
 mod graph;
 mod model;
 mod ops;
+mod plan;
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use gridpool_device::cuda::ComputeStream;
-use gridpool_protocol::chain::Chain as Causes;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
-use gridpool_protocol::tensor::TensorSpec;
-use gridpool_protocol::tensor::options::ModelOptions;
 
 use super::context::RunError;
 use super::error::RuntimeFault;
-use super::load::{LoadError, ModelFile, Opened};
-use super::pipeline::{LoadedPipeline, StepRun};
-use super::runtime::Runtime;
-use super::seam::{SharedSession, Stop, Value, alone, alone_soon, assigned_nodes};
-use super::signature::Signature;
+use super::load::LoadError;
+use super::pipeline::StepRun;
+use super::seam::{SharedSession, Stop, Value, alone, alone_soon};
 use super::warm_up::WarmUp;
 
 use graph::{Body, Graph};
 use model::{ModelGraph, ModelSource};
-use ops::have_plans;
+use plan::Source;
 
 pub use error::GraphsError;
+pub(super) use plan::{GraphsPlan, GraphsWanted};
 
 /// Failures of runs before a capture after which a context captures no more graphs.
 const FAILURES_MAX: u32 = 3;
 /// A context whose captures cannot begin lets at most 2 to this power runs by before it tries again.
 const TRIES_MAX: u32 = 6;
-
-/// What the graphs of all contexts of a model are made of.
-#[derive(Debug)]
-pub(super) struct GraphsPlan {
-    name: String,
-    source: Source,
-    signature: Arc<Signature>,
-    /// Whether its device memory has a limit.
-    has_limit: bool,
-    /// Whether its nodes rebuild something when a shape changes.
-    has_plans: bool,
-    /// What the graphs of a context take for that of the device's memory: of the one with the most.
-    device_bytes: AtomicU64,
-}
-
-/// What runs that are captured.
-#[derive(Debug)]
-enum Source {
-    Model(Box<ModelSource>),
-    Pipeline(Arc<LoadedPipeline>),
-}
-
-/// What every context of a model captures before it serves.
-#[derive(Debug)]
-pub(super) struct GraphsWanted {
-    pub(super) plan: Arc<GraphsPlan>,
-    pub(super) warm_ups: Vec<WarmUp>,
-}
-
-impl GraphsWanted {
-    /// What the graphs of a context take at most of the device's memory, beside the `context` bytes that it has without
-    /// them: of a pipeline that has none yet, as much for each.
-    pub(super) fn device_bytes(&self, context: u64) -> u64 {
-        match (self.plan.device_bytes(), &self.plan.source) {
-            (0, Source::Pipeline(_)) => context.saturating_mul(self.warm_ups.len() as u64),
-            (known, _) => known,
-        }
-    }
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -114,70 +73,6 @@ pub(super) struct Graphs {
     growth: u64,
     /// What a model's graphs compute on. A pipeline's have one each.
     stream: Option<ComputeStream>,
-}
-
-impl GraphsPlan {
-    /// Checks that the nodes of a model can be replayed.
-    pub(super) fn of_model(
-        runtime: &Runtime,
-        name: &str,
-        file: &ModelFile,
-        options: &ModelOptions,
-        opened: &Opened,
-    ) -> Result<Self, LoadError> {
-        let has_plans = have_plans(&assigned_nodes(&opened.session)?)?;
-        let source = Source::Model(Box::new(ModelSource::new(runtime, name, file, options)));
-        Ok(Self::new(name, source, &opened.signature, options, has_plans))
-    }
-
-    /// Checks that the steps of a pipeline can be replayed. It has no context yet.
-    pub(super) fn of_pipeline(
-        pipeline: &Arc<LoadedPipeline>,
-        name: &str,
-        options: &ModelOptions,
-        signature: &Arc<Signature>,
-    ) -> Result<Self, LoadError> {
-        have_plans(&pipeline.assigned_nodes()?)?;
-        let source = Source::Pipeline(Arc::clone(pipeline));
-        Ok(Self::new(name, source, signature, options, true))
-    }
-
-    fn new(
-        name: &str,
-        source: Source,
-        signature: &Arc<Signature>,
-        options: &ModelOptions,
-        has_plans: bool,
-    ) -> Self {
-        Self {
-            name: name.to_owned(),
-            source,
-            signature: Arc::clone(signature),
-            has_limit: options.device_bytes.is_some(),
-            has_plans,
-            device_bytes: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether a context captures graphs for other shapes than those of its warm-ups.
-    pub(super) fn captures_later(&self) -> bool {
-        !self.has_plans
-    }
-
-    /// What the graphs of a context take at most of the device's memory.
-    pub(super) fn device_bytes(&self) -> u64 {
-        self.device_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of all inputs of these shapes.
-    fn input_bytes(&self, shapes: &[Vec<i64>]) -> u64 {
-        let bytes = |(spec, shape): (&TensorSpec, &Vec<i64>)| {
-            let elements =
-                shape.iter().fold(1_u64, |all, side| all.saturating_mul(side.unsigned_abs()));
-            elements.saturating_mul(spec.datatype.bytes() as u64)
-        };
-        self.signature.inputs.iter().zip(shapes).map(bytes).sum()
-    }
 }
 
 impl Graphs {
@@ -302,7 +197,7 @@ impl Graphs {
     }
 
     fn close(&mut self, error: &LoadError) {
-        let (name, error) = (&self.plan.name, Causes(error));
+        let (name, error) = (&self.plan.name, Chain(error));
         tracing::warn!(name, %error, "a context captures no more CUDA graphs");
         self.is_closed = true;
     }
@@ -312,7 +207,7 @@ impl Graphs {
         self.failures += 1;
         let may_pass = matches!(error, LoadError::Graphs(GraphsError::Run { .. }));
         if may_pass && self.failures < FAILURES_MAX {
-            let (name, error) = (&self.plan.name, Causes(error));
+            let (name, error) = (&self.plan.name, Chain(error));
             tracing::warn!(name, %error, "a context captures no CUDA graph for now");
         } else {
             self.close(error);
@@ -432,9 +327,10 @@ pub(super) fn written(shapes: &[Vec<i64>]) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
-    use gridpool_protocol::tensor::{ANY_SIZE, DataType};
+    use gridpool_protocol::tensor::{ANY_SIZE, DataType, TensorSpec};
 
     use super::*;
+    use crate::signature::Signature;
 
     #[test]
     fn equal_shapes_count_once_and_too_many_are_refused() {

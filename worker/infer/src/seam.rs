@@ -19,7 +19,8 @@
 //! ONNX Runtime captures a run in CUDA's global mode: a call by any thread of the process that allocates or frees
 //! memory of the device or page-locked memory, or that waits for a stream or an event or asks after it, fails meanwhile
 //! and spoils the capture. The thread that made it may get the error once more, from the next kernel that it launches.
-//! A pipeline is captured by gridpool, in the relaxed mode, and yet some of these calls by another thread spoil that, too.
+//! A pipeline is captured by gridpool, in the relaxed mode, and yet some of these calls by another thread spoil that,
+//! too.
 //! So `quiet.rs` lets a capture begin when no run is under way and no session is made or freed, and lets those wait
 //! until it has ended. Of all calls here, these need that:
 //! - A session is made, from the first provider on: to add the CUDA provider allocates and frees a byte.

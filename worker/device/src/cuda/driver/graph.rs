@@ -9,7 +9,8 @@ use super::super::api::{CopyEnd, CopyParams};
 use super::{Driver, Event, Stream, checked};
 use crate::fault::Fault;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread itself may allocate meanwhile. Calls of others may still end the capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread itself may allocate meanwhile. Calls of others may still end the
+/// capture.
 const RELAXED: c_uint = 2;
 /// `CU_EVENT_RECORD_EXTERNAL`: each launch of the graph records the event.
 const RECORD_EXTERNAL: c_uint = 1;
