@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gridpool_protocol::limits::SIDE_MAX;
+use gridpool_protocol::limits::{GRID_CELLS_MAX, SIDE_MAX};
 use gridpool_protocol::near;
 use gridpool_protocol::tensor::options::{ModelPlan, OptionsError};
 use gridpool_protocol::tensor::pipeline::{Part, Pipeline, Step, StepBody, StepModel, StepProgram};
@@ -194,8 +194,8 @@ fn body(name: &str, table: &mut Table, folder: &Path) -> Result<StepBody, String
             let result = table.remove("result").map(|value| {
                 size(&value).ok_or_else(|| {
                     format!(
-                        "`result` of the step `{name}` needs the rows and columns that its results fit into, 1 to \
-                         {SIDE_MAX} each, such as [30, 30]"
+                        "`result` of the step `{name}` needs the rows and columns that its results fit into, \
+                         1 to {SIDE_MAX} each and at most {GRID_CELLS_MAX} cells, such as [30, 30]"
                     )
                 })
             });

@@ -86,6 +86,17 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// The error as that of a request of which these rows ran: its grids are counted from its own first row.
+    pub(super) fn of_rows(self, rows: Option<&Range<u64>>) -> Self {
+        match (self, rows) {
+            (Self::Grid { step, grid, why }, Some(rows)) => {
+                let first = usize::try_from(rows.start).expect("rows are in memory");
+                Self::Grid { step, grid: grid + first, why }
+            }
+            (other, _) => other,
+        }
+    }
+
     /// Whether other requests may still be run in this process.
     pub(super) fn leaves_device_usable(&self) -> bool {
         match self {

@@ -84,7 +84,10 @@ pub enum OptionsError {
         text: String,
     },
     /// The plan is too long.
-    #[error("{bytes} bytes of path, warm_up, cpu_ops and steps: at most {MODEL_PLAN_BYTES_MAX}")]
+    #[error(
+        "path, warm_up, cpu_ops and steps have {bytes} bytes, the texts of programs included, and at most \
+         {MODEL_PLAN_BYTES_MAX}: write less, or make two pipelines of it"
+    )]
     TooLong {
         /// Its length.
         bytes: usize,

@@ -95,6 +95,11 @@ pub(super) fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begu
                 }
             }
         }
-        Err(error) => fail(&parts, &InferError::Run(error)),
+        Err(error) => {
+            for part in parts {
+                let error = error.clone().of_rows(part.rows.as_ref());
+                part.request.fail(InferError::Run(error));
+            }
+        }
     }
 }

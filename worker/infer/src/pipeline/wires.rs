@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use gridpool_protocol::near;
-use gridpool_protocol::tensor::pipeline::{GRIDS, GridStep, GridsError, Pipeline, Wire};
+use gridpool_protocol::tensor::pipeline::{
+    GRIDS, GridStep, GridsError, Pipeline, SIZES, StepBody, Wire,
+};
 use gridpool_protocol::tensor::{ANY_SIZE, DataType, TensorSpec};
 
 use crate::signature::Signature;
@@ -217,7 +219,15 @@ impl<'a> Maker<'a> {
         let signature = self.signatures[place];
         let is_known = |name: &&String| signature.inputs.iter().any(|spec| spec.name == **name);
         if let Some(input) = step.inputs.keys().find(|name| !is_known(name)) {
-            let suggestion = suggestion(input, &signature.inputs);
+            let mut inputs = signature.inputs.clone();
+            // One that it does not take may be what was meant.
+            let has_sizes = match &step.body {
+                StepBody::Program(own) => own.result.is_some(),
+                StepBody::Model(_) => false,
+            };
+            inputs
+                .extend(has_sizes.then(|| TensorSpec::new(SIZES, DataType::Int64, [ANY_SIZE, 2])));
+            let suggestion = suggestion(input, &inputs);
             let (step, input) = (step.name.clone(), input.clone());
             return Err(WireError::NoInput { step, input, suggestion });
         }

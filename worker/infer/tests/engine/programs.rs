@@ -228,6 +228,12 @@ fn a_bad_grid_fails_its_own_request_and_not_those_that_share_its_run() {
     }
     let error = answers[1].as_ref().unwrap_err().to_string();
     assert!(error.contains("the step `turn` has no result for grid 1"), "{error}");
+    // More grids than a run has: they are counted from the request's first.
+    let mut many = numbers([40, 3, 4]).fp32();
+    many[35 * 12] = 1.75;
+    let waiter = submit(&engine, "rows", &[fp32("x", &[40, 3, 4], &many)]).unwrap();
+    let error = waiter.wait().unwrap_err().to_string();
+    assert!(error.contains("the step `turn` has no result for grid 35"), "{error}");
 }
 
 #[test]
