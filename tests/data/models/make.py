@@ -489,16 +489,21 @@ def reid():
     )
 
 
+def color_nodes():
+    """A colour from 0 to 9 for each number between -1 and 1."""
+    return [
+        node("Abs", "x", "size"),
+        node("Mul", "size ten", "scaled"),
+        node("Floor", "scaled", "whole"),
+        node("Cast", "whole", "grids", to=T.UINT8),
+    ]
+
+
 def colors():
     """Grids from numbers: a cell for each, of a colour from 0 to 9 if the number is between -1 and 1."""
     return save(
         "colors",
-        [
-            node("Abs", "x", "size"),
-            node("Mul", "size ten", "scaled"),
-            node("Floor", "scaled", "whole"),
-            node("Cast", "whole", "grids", to=T.UINT8),
-        ],
+        color_nodes(),
         [value("x", T.FLOAT, ["N", "H", "W"])],
         [value("grids", T.UINT8, ["N", "H", "W"])],
         [constant("ten", 10, numpy.float32)],
@@ -509,13 +514,7 @@ def ragged():
     """Grids of several sizes, each in the upper left corner: `colors` with a size for each, from numbers."""
     return save(
         "ragged",
-        [
-            node("Abs", "x", "size"),
-            node("Mul", "size ten", "scaled"),
-            node("Floor", "scaled", "whole"),
-            node("Cast", "whole", "grids", to=T.UINT8),
-            node("Cast", "s", "sizes", to=T.INT64),
-        ],
+        [*color_nodes(), node("Cast", "s", "sizes", to=T.INT64)],
         [value("x", T.FLOAT, ["N", "H", "W"]), value("s", T.FLOAT, ["N", 2])],
         [value("grids", T.UINT8, ["N", "H", "W"]), value("sizes", T.INT64, ["N", 2])],
         [constant("ten", 10, numpy.float32)],

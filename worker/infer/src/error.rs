@@ -87,6 +87,19 @@ impl From<Fault> for RuntimeFault {
     }
 }
 
+/// The end of what was put into a stream, which was then waited for: a fault that ends the device is the cause, even if
+/// what was put there noticed it too.
+pub(crate) fn settled<T, E: From<RuntimeFault>>(
+    queued: Result<T, E>,
+    waited: Result<(), Fault>,
+) -> Result<T, E> {
+    match (queued, waited.map_err(RuntimeFault::from)) {
+        (_, Err(fault)) if !fault.leaves_device_usable() => Err(fault.into()),
+        (Err(error), _) => Err(error),
+        (Ok(made), waited) => Ok(waited.map(|()| made)?),
+    }
+}
+
 /// The result of CUDA that a message names: `CUDA failure 700: an illegal memory access was …`.
 fn cuda_code(message: &str, on_gpu: bool) -> Option<FaultCode> {
     if let Some((_, rest)) = message.split_once(CUDA_FAILURE) {
@@ -139,6 +152,19 @@ mod tests {
         let full = "Failed to allocate memory for requested buffer of size 8";
         assert_eq!(code(full, false), FaultCode::Onnx(6));
         assert!(RuntimeFault::new("Run", 2, "indices out of bounds", true).leaves_device_usable());
+    }
+
+    #[test]
+    fn of_a_run_and_the_wait_for_it_a_fault_that_ends_the_device_is_the_cause() {
+        let light = || RuntimeFault::new("Run", 2, "indices out of bounds", true);
+        let wait = |code| Err(Fault::Cuda { call: "cuStreamSynchronize", code });
+        let ends = RuntimeFault::from(Fault::Cuda { call: "cuStreamSynchronize", code: 700 });
+        assert_eq!(settled(Ok::<_, RuntimeFault>(7), Ok(())), Ok(7));
+        assert_eq!(settled(Err::<u8, _>(light()), Ok(())), Err(light()));
+        assert_eq!(settled(Err::<u8, _>(light()), wait(700)), Err(ends.clone()));
+        assert_eq!(settled(Ok::<_, RuntimeFault>(7), wait(700)), Err(ends));
+        assert_eq!(settled(Err::<u8, _>(light()), wait(2)), Err(light()));
+        assert!(settled(Ok::<_, RuntimeFault>(7), wait(2)).is_err());
     }
 
     #[test]

@@ -29,7 +29,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 
 use super::context::RunError;
-use super::error::RuntimeFault;
+use super::error::{RuntimeFault, settled};
 use super::load::LoadError;
 use super::pipeline::StepRun;
 use super::seam::{SharedSession, Stop, Value, alone, alone_soon};
@@ -222,9 +222,9 @@ impl Graphs {
             Source::Model(source) => self.capture_model(source, shapes)?,
             Source::Pipeline(own) => Some(Graph::of_pipeline(own, &plan.signature, shapes)?),
         };
-        let before = self.graphs.len();
-        self.graphs.extend(graph);
-        Ok((before < self.graphs.len()).then_some(before))
+        let Some(graph) = graph else { return Ok(None) };
+        self.graphs.push(graph);
+        Ok(Some(self.graphs.len() - 1))
     }
 
     /// While requests wait, it waits for sessions that are being made not at all, and for runs that are under way not
@@ -240,14 +240,16 @@ impl Graphs {
             Some(session) => session.clone(),
             None => source.open(signature, stream)?,
         };
-        let failed = |fault: RuntimeFault| (written(shapes), RunError::from(fault));
         let prepared = self.prepared.take().filter(|(_, of)| of == shapes);
         let mut graph = if let Some((graph, _)) = prepared {
             graph
         } else {
             let number = self.graphs.len() + 1;
             let made = ModelGraph::prepare(&session, signature, stream, shapes, number);
-            made.map_err(failed).map_err(|(shapes, source)| GraphsError::Run { shapes, source })?
+            made.map_err(|fault| GraphsError::Run {
+                shapes: written(shapes),
+                source: fault.into(),
+            })?
         };
         if !self.plan.has_plans {
             self.session = Some(session);
@@ -257,8 +259,10 @@ impl Graphs {
             self.prepared = Some((graph, shapes.to_vec()));
             return Ok(None);
         };
-        let captured = graph.capture(stream, alone).map_err(failed);
-        captured.map_err(|(shapes, source)| GraphsError::Capture { shapes, source })?;
+        graph.capture(stream, alone).map_err(|fault| GraphsError::Capture {
+            shapes: written(shapes),
+            source: fault.into(),
+        })?;
         Ok(Some(Graph::new(Body::Model(Box::new(graph)), shapes)))
     }
 
@@ -288,13 +292,7 @@ impl Graphs {
         let stream = self.stream.as_ref().expect("a model has it");
         stream.enter().map_err(RuntimeFault::from)?;
         let ran = graph.replay(stream);
-        let waited = stream.wait().map_err(RuntimeFault::from);
-        match (ran, waited) {
-            // The cause, even if the run noticed it too.
-            (_, Err(fault)) if !fault.leaves_device_usable() => Err(fault.into()),
-            (Err(fault), _) => Err(fault.into()),
-            (Ok(outputs), waited) => Ok(waited.map(|()| (outputs, Vec::new()))?),
-        }
+        Ok((settled(ran, stream.wait())?, Vec::new()))
     }
 
     /// The session of a graph.

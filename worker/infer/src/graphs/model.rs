@@ -8,7 +8,7 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::options::{ModelOptions, Provider, check_file};
 
 use super::GraphsError;
-use crate::error::RuntimeFault;
+use crate::error::{RuntimeFault, settled};
 use crate::load::{LoadError, ModelFile, Opened};
 use crate::runtime::Runtime;
 use crate::seam::{
@@ -147,13 +147,9 @@ impl ModelGraph {
         // This only queues runs: others may go on before the device has done them.
         let captured = Stop::of_capture(self.number).and_then(|how| self.fixed.run(&how));
         if captured.is_err() {
-            let waited = stream.wait().map_err(RuntimeFault::from);
+            let waited = stream.wait();
             drop(alone);
-            return match waited {
-                // The cause, even if the run noticed it too.
-                Err(fault) if !fault.leaves_device_usable() => Err(fault),
-                _ => captured,
-            };
+            return settled(captured, waited);
         }
         drop(alone);
         let _running = running();

@@ -103,7 +103,7 @@ impl GraphsPlan {
     }
 
     /// What the graphs of a context take at most of the device's memory.
-    pub(crate) fn device_bytes(&self) -> u64 {
+    fn device_bytes(&self) -> u64 {
         self.device_bytes.load(Ordering::Relaxed)
     }
 

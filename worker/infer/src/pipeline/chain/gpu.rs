@@ -10,7 +10,7 @@ use gridpool_device::fault::Fault;
 
 use super::{Chain, ChainStep, StepRun, present};
 use crate::context::RunError;
-use crate::error::RuntimeFault;
+use crate::error::{RuntimeFault, settled};
 use crate::pipeline::program::{Given, Memory};
 use crate::pipeline::wires::{Origin, WiredStep};
 use crate::seam::{
@@ -99,13 +99,7 @@ impl Chain {
         stream.enter().map_err(RuntimeFault::from)?;
         let (mut own, mut came) = (Kept::default(), Came::default());
         let queued = self.queue(stream, stop, &mut own, &mut came);
-        let waited = stream.wait().map_err(RuntimeFault::from);
-        match (queued, waited) {
-            // The cause, even if the run noticed it too.
-            (_, Err(fault)) if !fault.leaves_device_usable() => return Err(fault.into()),
-            (Err(error), _) => return Err(error),
-            (Ok(()), waited) => waited?,
-        }
+        settled(queued, stream.wait())?;
         let kept = self.captured.as_ref().map_or(&own, |captured| &captured.kept);
         let mut runs = kept.runs.clone();
         for (at, run) in runs.iter_mut().enumerate() {
