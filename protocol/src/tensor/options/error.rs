@@ -85,8 +85,8 @@ pub enum OptionsError {
     },
     /// The plan is too long.
     #[error(
-        "path, warm_up, cpu_ops and steps have {bytes} bytes, the texts of programs included, and at most \
-         {MODEL_PLAN_BYTES_MAX}: write less, or make two pipelines of it"
+        "path, warm_up, cpu_ops and steps have {bytes} bytes, the texts of programs included; at most \
+         {MODEL_PLAN_BYTES_MAX} are allowed: write less, or make two pipelines of it"
     )]
     TooLong {
         /// Its length.
