@@ -13,8 +13,14 @@
 constexpr u32 TILE_VALUES = 4096;
 
 __device__ inline u32 area_of(const Step &step, u32 value) {
+    if (value >= step.values) {
+        return 0;
+    }
+    if (step.lengths) {
+        return step.lengths[value];
+    }
     const u8 *shape = step.from.shapes + 2 * value;
-    return value < step.values ? shape[0] * shape[1] : 0;
+    return shape[0] * shape[1];
 }
 
 // Leaves the area of every tile in step.sums. One block per tile.
@@ -67,7 +73,7 @@ __device__ __noinline__ void pack(const Step &step) {
     if (value >= step.values) {
         return;
     }
-    const u32 from = step.from.extent.start(step.offsets, value);
+    const u32 from = step.places_before ? step.places_before[value] : step.from.extent.start(step.offsets, value);
     const u32 to = step.places[value];
     const u32 cells = area_of(step, value);
     if (step.to.cells) {

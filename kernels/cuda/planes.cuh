@@ -82,7 +82,7 @@ __device__ __noinline__ void put_planes(const Step &step) {
     if (status != OK) {
         h = w = 0;
     }
-    const u32 start = step.places ? step.places[value] : step.from.extent.start(step.offsets, value);
+    const u32 start = step.places_before ? step.places_before[value] : step.from.extent.start(step.offsets, value);
     const u8 *from = step.from.cells + start;
     u8 *to = step.to.cells + rows * columns * value;
     const Divisor by(columns);

@@ -85,6 +85,9 @@ struct Step {
     u8 *labels_low, *labels_high;
     i32 *numbers;
     u8 *palettes;
+    // Only for results of a solver: where each lies in the cells before, and its bytes. Other values have the places of
+    // their extent, and as many bytes as their picture has cells.
+    const u32 *places_before, *lengths;
     // Only to pack a result.
     u32 *sums, *places;
     u8 *packed_low, *packed_high;
@@ -94,7 +97,7 @@ struct Step {
     Op ops[OPS_MAX];
 };
 
-constexpr u32 STEP_HEAD_BYTES = 224;
+constexpr u32 STEP_HEAD_BYTES = 240;
 static_assert(sizeof(Step) == STEP_HEAD_BYTES + OPS_MAX * sizeof(Op),
               "StepArgument of kernels/src/argument.rs has this size");
 

@@ -114,6 +114,8 @@ pub struct StepArgument {
     pub labels_high: DeviceAddress,
     pub numbers: DeviceAddress,
     pub palettes: DeviceAddress,
+    pub places_before: DeviceAddress,
+    pub lengths: DeviceAddress,
     pub sums: DeviceAddress,
     pub places: DeviceAddress,
     pub packed_low: DeviceAddress,
@@ -124,7 +126,7 @@ pub struct StepArgument {
 }
 
 // The kernels assert the size of theirs.
-const _: () = assert!(size_of::<StepArgument>() == 224 + 12 * PROGRAM_OPS_MAX);
+const _: () = assert!(size_of::<StepArgument>() == 240 + 12 * PROGRAM_OPS_MAX);
 
 impl Default for StepArgument {
     fn default() -> Self {
@@ -149,6 +151,8 @@ impl Default for StepArgument {
             labels_high: null,
             numbers: null,
             palettes: null,
+            places_before: null,
+            lengths: null,
             sums: null,
             places: null,
             packed_low: null,

@@ -80,6 +80,19 @@ impl OutputLayout {
         Ok(Self { kind, values, width, extent, capacity, packed, ends })
     }
 
+    /// The same with capacity for at most so many bytes of a solver's results, for memory in which no larger ones are
+    /// laid.
+    ///
+    /// # Panics
+    /// If it is not the result of a solver.
+    #[must_use]
+    pub fn limited(mut self, bytes: usize) -> Self {
+        assert!(self.packed && self.labels_low().is_empty(), "a solver's results");
+        self.capacity = self.capacity.min(bytes);
+        self.ends[PARTS - 1] = self.cells().start + self.capacity;
+        self
+    }
+
     /// The kind of every value.
     #[must_use]
     pub fn kind(&self) -> Kind {

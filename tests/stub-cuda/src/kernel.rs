@@ -300,8 +300,20 @@ impl Device<'_> {
         self.put(step.counts, 2 * value, &[0; 2])
     }
 
+    /// Bytes of a value to pack: `area_of` of `kernels/cuda/pack.cuh`.
     fn area_before(&self, value: usize) -> Result<usize, Illegal> {
-        self.array(self.step.from.shapes, value).map(area)
+        match self.step.lengths {
+            DeviceAddress::NULL => self.array(self.step.from.shapes, value).map(area),
+            lengths => self.u32(lengths, value).map(|length| length as usize),
+        }
+    }
+
+    /// Where a value lies in the cells before.
+    fn start_before(&self, value: usize) -> Result<usize, Illegal> {
+        match self.step.places_before {
+            DeviceAddress::NULL => self.start(self.step.from.extent, value),
+            places => self.u32(places, value).map(|place| place as usize),
+        }
     }
 
     /// Writes the area of every tile to the sums.
@@ -337,7 +349,7 @@ impl Device<'_> {
     fn pack(&mut self) -> Result<(), Illegal> {
         let step = self.step;
         for value in 0..step.values as usize {
-            let from = self.start(step.from.extent, value)?;
+            let from = self.start_before(value)?;
             let to = self.u32(step.places, value)? as usize;
             let bytes = self.area_before(value)?;
             let plane = |plane: DeviceAddress| self.memory.read(number(plane.plus(from)), bytes);

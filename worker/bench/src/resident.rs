@@ -66,7 +66,7 @@ pub(super) fn measure(
 }
 
 /// The row of a right result.
-fn timed(resident: Resident, info: &DeviceInfo, repetitions: u32, row: Row) -> Row {
+pub(super) fn timed(resident: Resident, info: &DeviceInfo, repetitions: u32, row: Row) -> Row {
     let launches =
         |kernel: KernelUse| Launches { name: kernel.name, launches: kernel.launches.into() };
     let kernels: Vec<Launches> = resident.kernels.into_iter().map(launches).collect();
@@ -78,6 +78,7 @@ fn timed(resident: Resident, info: &DeviceInfo, repetitions: u32, row: Row) -> R
         devices: vec![format!("{} {} {}", info.kind, info.name, info.uuid)],
         kernels,
         jobs: repetitions.into(),
+        item_errors: u64::from(repetitions) * u64::from(resident.item_errors),
         ..Proof::default()
     };
     Row {

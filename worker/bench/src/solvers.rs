@@ -4,32 +4,29 @@
 //! The reference runs each input once. Before a rate is printed, the result of each copy is compared with it.
 
 use std::fs;
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_client::{Answer, Client, Handle, Job, Outputs};
 use gridpool_device::cuda::CudaDevice;
-use gridpool_device::device::{Device, GridAttempt, GridDispatch};
+use gridpool_device::device::Device;
 use gridpool_device::fault::Fault;
 use gridpool_ipc::clock;
 use gridpool_kernels::reference;
 use gridpool_protocol::batch::{Grid, GridBatch};
-use gridpool_protocol::bench::{
-    Launches, Plan, Proof, Row, Section, SolverTask, Spread, Subject, Unit,
-};
+use gridpool_protocol::bench::{Plan, Row, Section, SolverTask, Spread, Subject, Unit};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::{Program, Ties};
-use gridpool_protocol::receipt::KernelUse;
-use gridpool_protocol::shared::SharedSlice;
 use rayon::prelude::*;
 
 use super::evidence::Evidence;
 use super::failure::Failure;
 use super::native::Library;
 use super::repeat::timed;
-use super::{BenchError, Report, count, memory};
+use super::{BenchError, Report, count, memory, resident};
 
 /// How long the repetitions of a row take together, in a full and in a quick run. There is one at least.
 const ROW: Duration = Duration::from_millis(100);
@@ -245,57 +242,20 @@ impl Case {
 
     /// By the kernels of a GPU, in their own time.
     fn by_kernels(&self, plan: &Plan, device: &mut CudaDevice, row: Row) -> Result<Row, Ended> {
-        let program = &self.program;
-        let batch = self.copies(self.items)?;
-        let layout = batch.layout().map_err(invalid)?;
-        let result = OutputLayout::new(program, layout).map_err(invalid)?;
-        let (mut input, mut output) = (vec![0; layout.bytes()], vec![0; result.bytes()]);
-        batch.write_to(layout, &SharedSlice::private(&mut input));
-        let mut run = |output: &mut Vec<u8>| {
-            // What a run does not write is not the result of the one before.
-            output.fill(0);
-            let (input, place) = (SharedSlice::private(&mut input), SharedSlice::private(output));
-            let attempt = GridAttempt::new(program, layout, 0..layout.items(), input, place);
-            let attempts = [attempt.map_err(|refusal| Failure::Wrong(refusal.to_string()))?];
-            let before = device.unfit_items();
-            let report = device.run(&GridDispatch { program, attempts: &attempts });
-            let report = report.map_err(Ended::Device)?;
-            Ok::<_, Ended>((report, device.unfit_items() - before))
+        let batch = Arc::new(self.copies(self.items)?);
+        let mut time = |repetitions| {
+            let timed = device.time_resident(&self.program, &batch, repetitions);
+            timed.map_err(Ended::Device)
         };
-        // The first run warms up.
-        let (report, unfit_items) = run(&mut output)?;
-        let sum = report.sum();
-        let bytes = count(sum.h2d_bytes + sum.d2h_bytes) / f64::from(self.items);
-        let mut kernels: Vec<KernelUse> = Vec::new();
-        let rates = repeated(plan, || {
-            let (report, _) = run(&mut output)?;
-            let us: f64 = report.kernels.iter().map(|kernel| kernel.device_us).sum();
-            kernels.extend(report.kernels);
-            Ok::<_, Ended>(f64::from(self.items) / us * 1e6)
-        })?;
-        let launches: u64 = kernels.iter().map(|kernel| u64::from(kernel.launches)).sum();
-        let Some(first) = kernels.first().filter(|_| launches > 0) else {
-            return Err(Failure::Wrong("no launch was counted".to_owned()).into());
-        };
-        let info = device.info();
-        let jobs = rates.len() as u64;
-        let proof = Proof {
-            devices: vec![format!("{} {} {}", info.kind, info.name, info.uuid)],
-            kernels: vec![Launches { name: first.name.clone(), launches }],
-            jobs,
-            item_errors: jobs * u64::from(sum.item_errors),
-            ..Proof::default()
-        };
-        let outputs = Outputs::new(program.clone(), Arc::new(batch), output);
-        let outputs = outputs.map_err(invalid)?;
-        self.compare(&outputs, &info.name)?;
-        Ok(Row {
-            value: Spread::of(rates),
-            bytes_per_item: Some(bytes),
-            unfit_items: Some(unfit_items),
-            proof: Some(proof),
-            ..row
-        })
+        let once = Duration::from_secs_f64(time(1)?.device_us.iter().sum::<f64>() / 1e6);
+        let others = span(plan).as_nanos() / once.as_nanos().max(1);
+        let repetitions = u32::try_from(others).unwrap_or(u32::MAX).clamp(1, plan.repetitions);
+        let mut resident = time(repetitions)?;
+        let output = mem::take(&mut resident.output);
+        let outputs = Outputs::new(self.program.clone(), batch, output).map_err(invalid)?;
+        self.compare(&outputs, &row.runner)?;
+        let unfit_items = Some(resident.unfit_items);
+        Ok(Row { unfit_items, ..resident::timed(resident, device.info(), repetitions, row) })
     }
 }
 

@@ -90,6 +90,22 @@ impl<'a> Feed<'a> {
         self.cells_in_max = cells_in_max;
     }
 
+    /// Most cells of the results of a chunk.
+    pub(crate) fn cells_max(&self) -> usize {
+        self.limits.cells_max
+    }
+
+    /// Takes back the pieces of a chunk, for chunks of half as many items.
+    pub(crate) fn take_back(&mut self, pieces: &[Piece]) {
+        let items = pieces.last().map_or(0, |piece| piece.of_chunk.items.end);
+        self.limits.items_max = (items / 2).max(1);
+        let spans = pieces.iter().map(|piece| {
+            let Piece { attempt, of_batch, .. } = piece;
+            Span { attempt: *attempt, items: of_batch.items.clone() }
+        });
+        self.rest.splice(self.done..self.done, spans);
+    }
+
     /// Decides how far the next chunk may reach, and returns how many grids' tables it reads.
     pub(crate) fn plan(&mut self) -> usize {
         let (mut size, mut grids) = (Size::default(), 0);

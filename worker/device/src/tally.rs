@@ -30,6 +30,11 @@ impl Tally {
         self
     }
 
+    /// Microseconds of all launches.
+    pub(crate) fn device_us(&self) -> f64 {
+        self.uses.iter().map(|kernel| kernel.device_us).sum()
+    }
+
     pub(crate) fn into_uses(self) -> Vec<KernelUse> {
         self.uses
     }

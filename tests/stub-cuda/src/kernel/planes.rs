@@ -1,6 +1,5 @@
 //! The kernels of grids in planes of one size: `kernels/cuda/planes.cuh`.
 
-use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::solve::STOPPED;
 use gridpool_protocol::output::{ItemErrorCode, NO_OP};
 
@@ -71,10 +70,7 @@ impl Device<'_> {
             let shape = self.array::<2>(step.from.shapes, value)?;
             let status = self.status_in_plane(value, shape)?;
             let shape = if status == OK { shape } else { [0; 2] };
-            let start = match step.places {
-                DeviceAddress::NULL => self.start(step.from.extent, value)?,
-                places => self.u32(places, value)? as usize,
-            };
+            let start = self.start_before(value)?;
             let cells = match area(shape) {
                 0 => Vec::new(),
                 cells => self.memory.read(number(step.from.cells.plus(start)), cells)?,

@@ -12,7 +12,7 @@ use gridpool_kernels::solve::{NEEDS_MEMORY, SearchArgument};
 use gridpool_protocol::search::CellScore;
 use gridpool_protocol::solver::{Code, HEADER_BYTES, INSTRUCTION_BYTES, Kind};
 
-use super::solve::{WORDS_PER_CELL, program};
+use super::solve::{program, words_needed};
 use super::{area, number};
 use crate::memory::{Illegal, Memory};
 
@@ -84,7 +84,7 @@ pub(crate) fn go_on(
                 entry.insert((area(input.0), both))
             }
         };
-        let (status, score) = if WORDS_PER_CELL * *cells > search.arena_words as usize {
+        let (status, score) = if words_needed(*cells) > search.arena_words as usize {
             (NEEDS_MEMORY, CellScore::default())
         } else {
             let (status, score) = judge(&mut machine, code, pair, 0);

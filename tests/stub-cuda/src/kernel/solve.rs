@@ -12,9 +12,11 @@ use gridpool_protocol::solver::{Code, HEADER_BYTES, INSTRUCTION_BYTES};
 use super::number;
 use crate::memory::{Illegal, Memory};
 
-/// Words of an arena for each cell of an item's grid: items of more than 76 cells need more than the first arena, of
-/// more than 409 more than the second.
-pub(super) const WORDS_PER_CELL: usize = 20;
+/// Words of an arena that an item needs, by the cells of its grid: those of more than 73 cells need more than the first
+/// arena, of more than 203, 645 and 2,580 more than each other one.
+pub(super) fn words_needed(cells: usize) -> usize {
+    cells.pow(3) / 256
+}
 
 /// Runs a launch. Returns the address of the first byte of a result.
 pub(super) fn run(solve: &SolveArgument, memory: &Memory) -> Result<Option<usize>, Illegal> {
@@ -38,7 +40,7 @@ pub(super) fn run(solve: &SolveArgument, memory: &Memory) -> Result<Option<usize
         let start = word(solve.offsets, item)? - word(solve.offsets, 0)?;
         let cells = memory.read(number(solve.cells.plus(start)), height * width)?;
         let mut ended = Ended { status: [0; 2], instruction: 0, shape: [0; 2], bytes: Vec::new() };
-        if WORDS_PER_CELL * cells.len() > solve.arena_words as usize {
+        if words_needed(cells.len()) > solve.arena_words as usize {
             ended.status[0] = NEEDS_MEMORY;
         } else if cells.iter().any(|cell| *cell > COLOR_MAX) {
             ended.status = [ItemErrorCode::BadCell as u8, NO_OP];

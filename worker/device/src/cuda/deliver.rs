@@ -192,7 +192,7 @@ impl Came<'_> {
         let (offsets, end) = if self.pass.result.is_packed() {
             (&self.output[self.pass.part(Part::Offsets)], self.areas.last().map_or(0, |a| a.end))
         } else {
-            let input = self.pass.input;
+            let input = &self.pass.input;
             (&self.input[input.offsets_start()..input.tables_end()], 0)
         };
         let offsets = offsets.as_chunks::<4>().0;

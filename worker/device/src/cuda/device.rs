@@ -14,7 +14,7 @@ use super::gpu::Gpu;
 use super::lane::Lane;
 use super::launch::Module;
 use super::memory::Allocator;
-use super::solve::Solving;
+use super::solve::{Solving, Work};
 use super::{chaos, pipeline};
 use crate::chunk::ChunkLimits;
 use crate::device::{Device, DispatchReport, GridDispatch};
@@ -39,7 +39,7 @@ pub struct CudaDevice {
     pub(super) lanes: Vec<Lane>,
     pub(super) chunk_limits: ChunkLimits,
     /// From the first solver or search on.
-    solving: Option<Solving>,
+    pub(super) solving: Option<Solving>,
 }
 
 impl CudaDevice {
@@ -88,20 +88,6 @@ impl CudaDevice {
         Self { chunk_limits, ..self }
     }
 
-    /// How many items of solvers did not fit the arenas of a first launch, so far.
-    #[must_use]
-    pub fn unfit_items(&self) -> u64 {
-        self.solving.as_ref().map_or(0, |solving| solving.unfit)
-    }
-
-    /// The kernels of solvers and searches, loaded at the first use.
-    fn loaded<'a>(solving: &'a mut Option<Solving>, gpu: &Gpu) -> Result<&'a mut Solving, Fault> {
-        match solving {
-            Some(loaded) => Ok(loaded),
-            None => Ok(solving.insert(Solving::new(&gpu.driver)?)),
-        }
-    }
-
     /// Launches every kernel over no values: a driver loads a kernel at its first launch, and a
     /// failure to do so should end a worker before it serves.
     fn load_kernels(&mut self) -> Result<(), Fault> {
@@ -145,19 +131,15 @@ impl Device for CudaDevice {
     fn run(&mut self, dispatch: &GridDispatch<'_>) -> Result<DispatchReport, Fault> {
         let mut done = Totals::of(dispatch);
         let Self { gpu, lanes, chunk_limits, solving, .. } = self;
-        if let Some(solver) = dispatch.program.solver() {
-            let solving = Self::loaded(solving, gpu)?;
-            solving.run(gpu, dispatch, solver, *chunk_limits, &mut done)?;
-            return Ok(done.into_report(gpu.allocator.take_count()));
-        }
-        pipeline::run(gpu, lanes, dispatch, *chunk_limits, &mut done)?;
+        let work = Work::of(dispatch, solving, gpu)?;
+        pipeline::run(gpu, lanes, work, *chunk_limits, &mut done)?;
         Ok(done.into_report(gpu.allocator.take_count()))
     }
 
     fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault> {
         let mut done = Totals::of_searches(attempts.len());
         let Self { gpu, solving, .. } = self;
-        Self::loaded(solving, gpu)?.search(gpu, attempts, &mut done)?;
+        Solving::loaded(solving, gpu)?.search(gpu, attempts, &mut done)?;
         Ok(done.into_report(gpu.allocator.take_count()))
     }
 

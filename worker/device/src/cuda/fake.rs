@@ -16,6 +16,7 @@ mod chaos;
 mod codes;
 mod results;
 mod search;
+mod solvers;
 mod tests;
 
 /// Launches compute nothing.

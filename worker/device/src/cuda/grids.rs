@@ -124,7 +124,8 @@ impl GridsOnDevice {
             used: add(is_solver, 8),
             arenas: add(is_solver, QUEUED_ARENA_BYTES),
         };
-        let (step, tables) = (Arc::clone(step), InputLayout::new(items));
+        let code_bytes = program.solver().map_or(0, |solver| solver.code().to_bytes().len());
+        let (step, tables) = (Arc::clone(step), InputLayout::new(items, code_bytes));
         Some(Self { step, run, batch, tables, scratch, parts, bytes })
     }
 
@@ -133,16 +134,11 @@ impl GridsOnDevice {
         self.step.program().solver()
     }
 
-    /// Where the bytes of a solver start, behind the tables of the grids.
-    fn program_start(&self) -> usize {
-        self.tables.tables_end().next_multiple_of(PART_ALIGN)
-    }
-
     /// The length of the tables.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         match self.solver() {
-            Some(solver) => self.program_start() + solver.code().to_bytes().len(),
+            Some(_) => self.tables.code().end,
             None => self.tables.tables_end(),
         }
     }
@@ -160,7 +156,7 @@ impl GridsOnDevice {
     pub fn write_tables(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.table_bytes(), "the tables");
         if let Some(solver) = self.solver() {
-            to[self.program_start()..].copy_from_slice(&solver.code().to_bytes());
+            to[self.tables.code()].copy_from_slice(&solver.code().to_bytes());
         }
         let cells = number(self.run.area());
         let to = &mut to[..self.tables.tables_end()];
@@ -266,7 +262,7 @@ impl GridsOnDevice {
         let solved = (0..self.batch.items()).step_by(SOLVED_MAX).map(|first| {
             let items = number((self.batch.items() - first).min(SOLVED_MAX));
             let solve = SolveArgument {
-                program: at.tables.plus(self.program_start()),
+                program: at.tables.plus(self.tables.code().start),
                 shapes: input.shapes.plus(2 * first),
                 offsets: at.tables.plus(self.tables.offsets_start() + 4 * first),
                 cells: input.cells.plus(self.run.area() * first),
@@ -291,7 +287,7 @@ impl GridsOnDevice {
                     ..PicturesArgument::default()
                 },
                 numbers: solve.instructions,
-                places: solve.places,
+                places_before: solve.places,
                 ..StepArgument::default()
             };
             let put = planes.starting_at(first).add_to(made);

@@ -7,10 +7,12 @@
 #![expect(unsafe_code, reason = "starts kernels over this lane's own buffers")]
 
 mod copies;
+mod solver;
 
 use std::ops::Range;
 
-use gridpool_kernels::argument::DeviceAddress;
+use gridpool_kernels::argument::{DeviceAddress, StepArgument};
+use gridpool_kernels::module::Kernel;
 use gridpool_kernels::part::Part;
 use gridpool_protocol::program::Program;
 
@@ -22,10 +24,12 @@ use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::pass::{Bytes, Ends, InputLayout, Pass};
 use super::schedule::{Places, ResultPlaces, ScratchPlaces, StagePlaces, launches};
 use super::scratch::ScratchLayout;
+use super::solve::Work;
 use crate::chunk::{Feed, Piece};
-use crate::device::GridDispatch;
+use crate::device::{AttemptRefusal, GridDispatch};
 use crate::fault::Fault;
 use crate::tally::Totals;
+use solver::Rest;
 
 /// One stream and the memory that a chunk needs.
 #[derive(Debug)]
@@ -55,6 +59,10 @@ pub(super) struct Flight {
     /// Each piece's cells in the chunk's result, once they are known.
     pub(super) areas: Vec<Range<usize>>,
     progress: Progress,
+    /// It is of a solver, and nobody has seen to what its first launch left.
+    may_have_left: bool,
+    /// What runs of it is being stopped.
+    is_stopped: bool,
 }
 
 /// How far a chunk is.
@@ -62,6 +70,8 @@ pub(super) struct Flight {
 enum Progress {
     /// The tables of a packed result are being copied; the parts that they describe are copied after that.
     Tables,
+    /// They have come, and say that a solver's first launch left items, or was stopped.
+    Left,
     /// Everything is being copied.
     All,
 }
@@ -97,13 +107,14 @@ impl Lane {
     pub(super) fn begin(
         &mut self,
         gpu: &mut Gpu,
-        dispatch: &GridDispatch<'_>,
+        work: &mut Work<'_>,
         feed: &mut Feed<'_>,
         done: &mut Totals,
     ) -> Result<(), Fault> {
         assert!(self.flight.is_none(), "a lane takes one chunk at a time");
-        let grids_max = feed.plan();
-        self.read_tables(gpu, grids_max, feed, done)?;
+        let dispatch = work.dispatch;
+        let code = work.solver.as_ref().map_or(&[][..], |solver| &solver.code);
+        let input = self.read_tables(gpu, code, feed, done)?;
         if self.pieces.is_empty() {
             return Ok(());
         }
@@ -115,13 +126,17 @@ impl Lane {
         });
         let ends = ends.collect();
         let area_max = self.area_max(dispatch.program);
-        let pass = Pass::new(dispatch.program, &self.pieces, grids_max, area_max, ends);
+        let pass =
+            Pass::new(dispatch.program, &self.pieces, (input, feed.cells_max()), area_max, ends);
         self.reserve(gpu, &pass)?;
         self.stage_cells(dispatch, &pass);
         let bytes = Bytes { own: vec![[0; 2]; self.pieces.len()], ..Bytes::default() };
-        let progress = if pass.is_one_go() { Progress::All } else { Progress::Tables };
-        let mut flight = Flight { pass, bytes, areas: Vec::new(), progress };
-        let started = self.start(gpu, dispatch, &mut flight);
+        let may_have_left = work.solver.is_some();
+        let comes_at_once = pass.is_one_go() && !may_have_left;
+        let progress = if comes_at_once { Progress::All } else { Progress::Tables };
+        let (areas, is_stopped) = (Vec::new(), false);
+        let mut flight = Flight { pass, bytes, areas, progress, may_have_left, is_stopped };
+        let started = self.start(gpu, work, &mut flight);
         // Even after a failure the stream may hold work.
         self.flight = Some(flight);
         started
@@ -129,40 +144,45 @@ impl Lane {
 
     fn start(
         &mut self,
-        gpu: &Gpu,
-        dispatch: &GridDispatch<'_>,
+        gpu: &mut Gpu,
+        work: &mut Work<'_>,
         flight: &mut Flight,
     ) -> Result<(), Fault> {
-        let Flight { pass, bytes, progress, .. } = flight;
-        self.upload(dispatch, pass, bytes)?;
-        self.compute(gpu, dispatch, pass)?;
-        match progress {
-            Progress::All => {
-                // A packed result: its whole capacity, because its used area is not known yet.
-                let all: Vec<_> = self
-                    .pieces
-                    .iter()
-                    .map(|piece| piece.of_chunk.cell_range(&pass.result))
-                    .collect();
-                self.download(dispatch, pass, bytes, &all, |_| true)
-            }
-            Progress::Tables => {
-                self.download(dispatch, pass, bytes, &[], |part| part.bytes_per_value().is_some())
-            }
-        }
+        self.upload(work.dispatch, &flight.pass, &mut flight.bytes)?;
+        self.compute(gpu, work, &flight.pass)?;
+        self.fetch(work.dispatch, flight)
     }
 
-    /// Whether the chunk is done, if there is one. Once the tables of a packed result have arrived, it
-    /// starts the copies of the rest.
-    pub(super) fn poll(&mut self, dispatch: &GridDispatch<'_>) -> Result<bool, Fault> {
-        let Some(flight) = &self.flight else { return Ok(true) };
-        let progress = flight.progress;
-        if !self.driver.is_done(self.stream)? {
-            return Ok(false);
+    /// Starts the copies of the result, or of the tables that describe it.
+    fn fetch(&self, dispatch: &GridDispatch<'_>, flight: &mut Flight) -> Result<(), Fault> {
+        let Flight { pass, bytes, .. } = flight;
+        if !pass.is_one_go() {
+            let is_table = |part: Part| part.bytes_per_value().is_some();
+            return self.download(dispatch, pass, bytes, &[], is_table);
         }
-        match progress {
-            Progress::All => Ok(true),
-            Progress::Tables => self.start_rest(dispatch).map(|()| false),
+        // A packed result: its whole capacity, because its used area is not known yet.
+        let all = self.pieces.iter().map(|piece| piece.of_chunk.cell_range(&pass.result));
+        self.download(dispatch, pass, bytes, &all.collect::<Vec<_>>(), |_| true)
+    }
+
+    /// Whether the chunk is done, if there is one, or nothing more comes before [`Lane::finish`]. Once the tables of a
+    /// packed result have arrived, it starts the copies of the rest. A solver that nobody wants any more is stopped.
+    pub(super) fn poll(&mut self, work: &Work<'_>) -> Result<bool, Fault> {
+        if self.flight.is_none() {
+            return Ok(true);
+        }
+        if !self.driver.is_done(self.stream)? {
+            return self.stop_unwanted(work).map(|()| false);
+        }
+        let has_left = self.has_left();
+        let flight = self.flight.as_mut().expect("it was there above");
+        match flight.progress {
+            Progress::All | Progress::Left => Ok(true),
+            Progress::Tables if has_left => {
+                flight.progress = Progress::Left;
+                Ok(true)
+            }
+            Progress::Tables => self.start_rest(work.dispatch).map(|()| false),
         }
     }
 
@@ -171,22 +191,39 @@ impl Lane {
         self.flight.as_ref().is_some_and(|flight| !flight.pass.is_one_go())
     }
 
-    /// Waits for the chunk, if there is one, and delivers its results. Returns where the chunk lies.
+    /// Waits for the chunk, if there is one, and delivers its results. Returns where the chunk lies. What is to run
+    /// again in smaller chunks goes back to `feed`.
     pub(super) fn finish(
         &mut self,
-        dispatch: &GridDispatch<'_>,
+        gpu: &mut Gpu,
+        work: &mut Work<'_>,
+        feed: &mut Feed<'_>,
         done: &mut Totals,
     ) -> Result<Option<Pass>, Fault> {
-        let Some(flight) = &self.flight else { return Ok(None) };
-        let progress = flight.progress;
+        if self.flight.is_none() {
+            return Ok(None);
+        }
+        let rest = match work.solver.is_some() {
+            true => self.finish_solver(gpu, work, done)?,
+            false => Rest::Ran,
+        };
         self.driver.synchronize(self.stream)?;
-        if progress == Progress::Tables {
-            self.start_rest(dispatch)?;
+        if rest == Rest::Ran && self.flight.as_ref().is_some_and(Flight::waits_for_tables) {
+            self.start_rest(work.dispatch)?;
             self.driver.synchronize(self.stream)?;
         }
         let flight = self.flight.take().expect("it was there above");
         self.launcher.collect(&self.driver, &mut done.tally)?;
-        self.deliver(dispatch, flight, done).map(Some)
+        match rest {
+            Rest::Ran => return self.deliver(work.dispatch, flight, done).map(Some),
+            Rest::TooLarge => feed.take_back(&self.pieces),
+            Rest::Cancelled => {
+                for piece in &self.pieces {
+                    done.attempts[piece.attempt] = Err(AttemptRefusal::Cancelled);
+                }
+            }
+        }
+        Ok(Some(flight.pass))
     }
 
     /// Waits for what is under way after a failure that does not end the worker: it still uses the memory of
@@ -199,22 +236,29 @@ impl Lane {
         }
     }
 
+    /// Whether a chunk is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.flight.is_some()
+    }
+
     /// Gives up the chunk without another call.
     pub(super) fn forget(&mut self) {
         self.flight = None;
     }
 
-    /// Copies the tables of the next chunk from attempts' memory to where the device copies them from. This is
-    /// the only copy of them on the host.
+    /// Copies the tables of the next chunk from attempts' memory to where the device copies them from, and the code of
+    /// a solver. This is the only copy of them on the host.
     fn read_tables(
         &mut self,
         gpu: &mut Gpu,
-        grids_max: usize,
+        code: &[u8],
         feed: &mut Feed<'_>,
         done: &mut Totals,
-    ) -> Result<(), Fault> {
-        let layout = InputLayout::new(grids_max);
+    ) -> Result<InputLayout, Fault> {
+        let grids_max = feed.plan();
+        let layout = InputLayout::new(grids_max, code.len());
         self.input_staging.reserve(&mut gpu.allocator, layout.cells_start())?;
+        self.input_staging.bytes()[layout.code()].copy_from_slice(code);
         let staging = &mut self.input_staging.bytes()[..layout.tables_end()];
         let (shapes, offsets) = staging.split_at_mut(layout.offsets_start());
         let shapes = shapes[..2 * grids_max].as_chunks_mut::<2>().0;
@@ -222,7 +266,7 @@ impl Lane {
         feed.fill(shapes, offsets, &mut self.pieces, |attempt, refusal| {
             done.attempts[attempt] = Err(refusal);
         });
-        Ok(())
+        Ok(layout)
     }
 
     /// Cells of the largest grid of the chunk whose tables have been read.
@@ -262,13 +306,27 @@ impl Lane {
     /// Puts the kernels of a chunk into the stream.
     pub(super) fn compute(
         &mut self,
-        gpu: &Gpu,
-        dispatch: &GridDispatch<'_>,
+        gpu: &mut Gpu,
+        work: &mut Work<'_>,
         pass: &Pass,
     ) -> Result<(), Fault> {
-        let places = self.places(dispatch, pass);
+        let Work { dispatch, solver } = work;
         self.launcher.reset();
-        for (kernel, step) in launches(dispatch.program, &places) {
+        match solver {
+            Some(solver) => self.solve(gpu, solver, dispatch, pass),
+            None => {
+                let places = self.places(dispatch, pass);
+                self.launch_all(gpu, launches(dispatch.program, &places))
+            }
+        }
+    }
+
+    fn launch_all(
+        &mut self,
+        gpu: &Gpu,
+        launches: impl IntoIterator<Item = (&'static Kernel, StepArgument)>,
+    ) -> Result<(), Fault> {
+        for (kernel, step) in launches {
             gpu.allocator.gauges().position.launches(self.number, kernel.name);
             // SAFETY: `reserve` has made every buffer as long as the layouts say, and they stay as
             // they are until the stream has been waited for.
@@ -349,7 +407,10 @@ impl Lane {
         let started = areas.and_then(|areas| {
             flight.progress = Progress::All;
             let Flight { pass, bytes, .. } = &mut flight;
-            self.download(dispatch, pass, bytes, &areas, |part| part.bytes_per_value().is_none())?;
+            if !pass.is_one_go() {
+                let has_cells = |part: Part| part.bytes_per_value().is_none();
+                self.download(dispatch, pass, bytes, &areas, has_cells)?;
+            }
             flight.areas = areas;
             Ok(())
         });
@@ -377,6 +438,13 @@ impl Lane {
         };
         deliver::deliver(dispatch, pieces, came, &flight.bytes, done)?;
         Ok(flight.pass)
+    }
+}
+
+impl Flight {
+    /// Whether another copy starts once what is under way is done.
+    fn waits_for_tables(&self) -> bool {
+        self.progress == Progress::Tables
     }
 }
 

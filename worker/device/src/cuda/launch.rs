@@ -7,8 +7,10 @@ use std::ffi::c_void;
 
 use gridpool_kernels::argument::StepArgument;
 use gridpool_kernels::module::{BLOCK_THREADS, KERNELS, Kernel, PTX};
+use gridpool_kernels::solve::{SOLVE, SolveArgument};
 
 use super::driver::{Driver, Event, FunctionHandle, Stream};
+use super::solve::kernel as solve;
 use crate::fault::Fault;
 use crate::tally::Tally;
 
@@ -37,7 +39,7 @@ impl Module {
 pub(super) struct Launcher {
     stream: Stream,
     /// Launched since the last [`Launcher::collect`]; launch `n` runs from event `n` to `n + 1`.
-    launched: Vec<&'static Kernel>,
+    launched: Vec<&'static str>,
     events: Vec<Event>,
 }
 
@@ -76,25 +78,52 @@ impl Launcher {
         kernel: &'static Kernel,
         step: &StepArgument,
     ) -> Result<(), Fault> {
-        if self.launched.is_empty() {
-            self.mark(driver)?;
-        }
         let function = module.function(kernel)?;
         // At least one block, so that a launch over no values still loads the kernel.
         let blocks = kernel.blocks(step.values).max(1);
-        let mut arguments = [(&raw const *step).cast_mut().cast::<c_void>()];
         // SAFETY: the caller vouches for the addresses; every kernel takes one `Step` by value.
-        unsafe {
-            driver.launch(function, [blocks, BLOCK_THREADS, 0], &mut arguments, self.stream)?
-        };
-        self.launched.push(kernel);
+        unsafe { self.start(driver, kernel.name, (function, [blocks, BLOCK_THREADS, 0]), step) }
+    }
+
+    /// Starts the kernel of solvers, as `launch` says.
+    ///
+    /// # Safety
+    /// As for [`Launcher::launch`], for what `argument` names.
+    pub(super) unsafe fn solve(
+        &mut self,
+        driver: &Driver,
+        launch: &solve::Launch,
+        argument: &SolveArgument,
+    ) -> Result<(), Fault> {
+        // SAFETY: the caller vouches for the addresses; the kernel takes one `Solve` by value.
+        unsafe { self.start(driver, SOLVE, (launch.function, launch.shape), argument) }
+    }
+
+    /// Starts a kernel, with its blocks, threads and shared memory.
+    ///
+    /// # Safety
+    /// The kernel takes one `T`, and what that names on the device must be as long as it needs.
+    unsafe fn start<T>(
+        &mut self,
+        driver: &Driver,
+        name: &'static str,
+        (function, shape): (FunctionHandle, [u32; 3]),
+        argument: &T,
+    ) -> Result<(), Fault> {
+        if self.launched.is_empty() {
+            self.mark(driver)?;
+        }
+        let mut arguments = [(&raw const *argument).cast_mut().cast::<c_void>()];
+        // SAFETY: by this function's own contract.
+        unsafe { driver.launch(function, shape, &mut arguments, self.stream)? };
+        self.launched.push(name);
         self.mark(driver)
     }
 
     /// Adds what was launched to `tally`. The stream must have been waited for.
     pub(super) fn collect(&mut self, driver: &Driver, tally: &mut Tally) -> Result<(), Fault> {
-        for (kernel, around) in self.launched.iter().zip(self.events.windows(2)) {
-            tally.add(kernel.name, driver.elapsed_us(around[0], around[1])?);
+        for (name, around) in self.launched.iter().zip(self.events.windows(2)) {
+            tally.add(name, driver.elapsed_us(around[0], around[1])?);
         }
         self.launched.clear();
         Ok(())

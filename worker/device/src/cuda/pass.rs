@@ -8,6 +8,7 @@ use std::ops::Range;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
+use gridpool_protocol::limits::RESULT_BYTES_MAX;
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
@@ -27,33 +28,41 @@ const NEAR_BYTES_MAX: usize = 8 * 1024;
 /// With fewer values, copying a part's table on the host costs less than a device copy of its own.
 const DIRECT_VALUES_MIN: usize = 4_096;
 
-/// The input of a chunk: tables of all pieces, then their cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The input of a chunk: tables of all pieces, the code of a solver, then the cells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InputLayout {
     offsets_start: usize,
     tables_end: usize,
+    code: Range<usize>,
 }
 
 impl InputLayout {
-    /// Layout with capacity for the tables of `grids` grids.
-    pub(super) fn new(grids: usize) -> Self {
+    /// Layout with capacity for the tables of `grids` grids, and for so many bytes of code.
+    pub(super) fn new(grids: usize, code_bytes: usize) -> Self {
         let offsets_start = (2 * grids).next_multiple_of(PART_ALIGN);
-        Self { offsets_start, tables_end: offsets_start + 4 * (grids + 1) }
+        let tables_end = offsets_start + 4 * (grids + 1);
+        let code_start = tables_end.next_multiple_of(PART_ALIGN);
+        Self { offsets_start, tables_end, code: code_start..code_start + code_bytes }
     }
 
     /// The start of the offsets; the shapes start at 0.
-    pub(super) fn offsets_start(self) -> usize {
+    pub(super) fn offsets_start(&self) -> usize {
         self.offsets_start
     }
 
     /// The end of the offsets.
-    pub(super) fn tables_end(self) -> usize {
+    pub(super) fn tables_end(&self) -> usize {
         self.tables_end
     }
 
+    /// Where the code of a solver lies; empty for a chain.
+    pub(super) fn code(&self) -> Range<usize> {
+        self.code.clone()
+    }
+
     /// The start of the cells.
-    pub(super) fn cells_start(self) -> usize {
-        self.tables_end.next_multiple_of(PART_ALIGN)
+    pub(super) fn cells_start(&self) -> usize {
+        self.code.end.next_multiple_of(PART_ALIGN)
     }
 }
 
@@ -80,11 +89,13 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The layouts of a chunk that is not empty. The input has capacity for the tables of `grids_max` grids.
+    /// The layouts of a chunk that is not empty, whose input is laid out so. Results of a solver have `cells_max` bytes,
+    /// which are more than most chunks need: one whose results are larger runs again in parts. Whatever one item gives
+    /// fits.
     pub(super) fn new(
         program: &Program,
         pieces: &[Piece],
-        grids_max: usize,
+        (input, cells_max): (InputLayout, usize),
         area_max: usize,
         ends: Vec<Ends>,
     ) -> Self {
@@ -95,8 +106,14 @@ impl Pass {
             .expect("a chunk is no larger than a batch");
         let result =
             OutputLayout::new(program, batch).expect("the result of a chunk is within its limits");
-        let scratch = ScratchLayout::new(program, &batch);
-        Self { input: InputLayout::new(grids_max), batch, result, scratch, area_max, ends }
+        let (result, scratch) = match program.solver() {
+            None => (result, ScratchLayout::new(program, &batch)),
+            Some(_) => {
+                let result = result.limited(cells_max.max(RESULT_BYTES_MAX));
+                (result, ScratchLayout::of_solver(batch.items(), result.capacity()))
+            }
+        };
+        Self { input, batch, result, scratch, area_max, ends }
     }
 
     /// Where the result starts: after the sums, so that a packed result's area, the last of the sums, comes

@@ -1,18 +1,19 @@
 //! Sends chunks round the lanes: one chunk is copied in while another is computed and a third is copied
 //! out.
 //!
-//! No call ends a kernel that runs, so what bounds the time until a job stops that nobody wants is the time of the
-//! chunks under way. A long program gets smaller chunks, so that each takes some milliseconds.
+//! No call ends a kernel of a chain that runs, so what bounds the time until a job stops that nobody wants is the time of
+//! the chunks under way. A long program gets smaller chunks, so that each takes some milliseconds.
 
 use std::hint;
 
 use gridpool_kernels::module::{Kernel, Segment, segments};
+use gridpool_protocol::limits::{JOB_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::Program;
 
 use super::gpu::Gpu;
 use super::lane::Lane;
+use super::solve::Work;
 use crate::chunk::{ChunkLimits, Feed, Span};
-use crate::device::GridDispatch;
 use crate::fault::Fault;
 use crate::tally::Totals;
 
@@ -22,6 +23,11 @@ const CHUNK_CELLS: usize = 12 << 20;
 
 /// Cells of the first chunk of a dispatch and of the last.
 const CHUNK_CELLS_MIN: usize = 1 << 20;
+
+/// Items of a chunk of a solver: four for each warp of the largest GPU. The results of one are at most 64 KiB large, those
+/// of all that a job may have.
+const SOLVED_ITEMS_MAX: usize = 1 << 14;
+const _: () = assert!(SOLVED_ITEMS_MAX * RESULT_BYTES_MAX <= JOB_CELLS_MAX as usize);
 
 /// A program of more passes over its values than this gets smaller chunks. An H200 takes at most 0.2 ns for a cell
 /// and a pass.
@@ -34,48 +40,66 @@ const PASSES_MAX: usize = 4;
 pub(super) fn run(
     gpu: &mut Gpu,
     lanes: &mut [Lane],
-    dispatch: &GridDispatch<'_>,
+    mut work: Work<'_>,
     limits: ChunkLimits,
     done: &mut Totals,
 ) -> Result<(), Fault> {
+    let dispatch = work.dispatch;
     let parts = passes(dispatch.program).div_ceil(PASSES_MAX);
     let limits = ChunkLimits {
         items_max: (limits.items_max / parts).max(1),
         cells_max: (limits.cells_max / parts).max(1),
     };
+    let limits = limits_of(&work, limits);
     let attempts = dispatch.attempts.iter().enumerate();
     let mut rest: Vec<_> =
         attempts.map(|(attempt, of)| Span { attempt, items: of.items() }).collect();
     let cells_max = CHUNK_CELLS / parts;
     let mut feed = Feed::new(dispatch, &mut rest, limits, cells_max);
-    let ran = go_round(gpu, lanes, dispatch, (&mut feed, cells_max), done);
+    // Arenas in global memory are for one launch at a time.
+    let is_alone = work.solver.as_ref().is_some_and(|of| !of.solving.kernel.begins_near());
+    let lanes = if is_alone { &mut lanes[..1] } else { lanes };
+    let ran = go_round(gpu, lanes, &mut work, (&mut feed, cells_max), done);
     match &ran {
         Ok(()) => {}
         Err(fault) if fault.ends_worker() => lanes.iter_mut().for_each(Lane::forget),
         // All of them, even if one fails: their copies reach the attempts' memory.
-        Err(_) => lanes.iter_mut().map(Lane::settle).fold(Ok(()), Result::and)?,
+        Err(_) => {
+            let settled = lanes.iter_mut().map(Lane::settle).fold(Ok(()), Result::and);
+            let stop = work.solver.as_ref().map(|of| &of.solving.stop);
+            stop.map_or(Ok(()), |stop| stop.settle(&gpu.driver)).and(settled)?;
+        }
     }
     ran
+}
+
+/// The limits of the chunks of a solver, else those that are given.
+pub(super) fn limits_of(work: &Work<'_>, limits: ChunkLimits) -> ChunkLimits {
+    match work.solver {
+        Some(_) => ChunkLimits { items_max: limits.items_max.min(SOLVED_ITEMS_MAX), ..limits },
+        None => limits,
+    }
 }
 
 fn go_round(
     gpu: &mut Gpu,
     lanes: &mut [Lane],
-    dispatch: &GridDispatch<'_>,
+    work: &mut Work<'_>,
     (feed, cells_max): (&mut Feed<'_>, usize),
     done: &mut Totals,
 ) -> Result<(), Fault> {
     let mut turn = 0;
-    while !feed.is_empty() {
+    while !feed.is_empty() || lanes.iter().any(Lane::is_busy) {
         let at = turn % lanes.len();
-        finish(gpu, lanes, at, dispatch, done)?;
-        gpu.allocator.gauges().chunk_is_done();
-        feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
-        lanes[at].begin(gpu, dispatch, feed, done)?;
+        finish(gpu, (lanes, at), work, feed, done)?;
+        if !feed.is_empty() {
+            gpu.allocator.gauges().chunk_is_done();
+            feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
+            lanes[at].begin(gpu, work, feed, done)?;
+        }
         turn += 1;
     }
-    (turn..turn + lanes.len())
-        .try_for_each(|turn| finish(gpu, lanes, turn % lanes.len(), dispatch, done))
+    Ok(())
 }
 
 /// How often the kernels of a program go over a value: once for each step, and once for all neighbouring images.
@@ -100,10 +124,10 @@ fn chunk_cells(turn: usize, left: usize) -> usize {
 /// Waits for one lane's chunk. The last copies of a packed result start when its tables have arrived, so
 /// the other lanes are polled while one is waited for.
 fn finish(
-    gpu: &Gpu,
-    lanes: &mut [Lane],
-    at: usize,
-    dispatch: &GridDispatch<'_>,
+    gpu: &mut Gpu,
+    (lanes, at): (&mut [Lane], usize),
+    work: &mut Work<'_>,
+    feed: &mut Feed<'_>,
     done: &mut Totals,
 ) -> Result<(), Fault> {
     let others = |lanes: &[Lane]| {
@@ -111,14 +135,14 @@ fn finish(
         waiting.filter(|(other, _)| *other != at).count()
     };
     if lanes[at].waits_for_tables() && others(lanes) > 0 {
-        while !lanes[at].poll(dispatch)? {
+        while !lanes[at].poll(work)? {
             for lane in lanes.iter_mut() {
-                lane.poll(dispatch)?;
+                lane.poll(work)?;
             }
             hint::spin_loop();
         }
     }
-    if lanes[at].finish(dispatch, done)?.is_some() {
+    if lanes[at].finish(gpu, work, feed, done)?.is_some() {
         gpu.allocator.gauges().position.chunk_is_done(at);
     }
     Ok(())

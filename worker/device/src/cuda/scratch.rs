@@ -7,6 +7,8 @@ use gridpool_kernels::module::{Segment, TILE_VALUES, segments};
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::program::{Extent, Kind, Program};
 
+use super::solve::stop::STOP_BYTES;
+
 /// A launch reads one stage of grids and writes another.
 pub(super) const STAGES_MAX: usize = 2;
 
@@ -70,6 +72,20 @@ pub(super) struct StageLayout {
     pub(super) cells: Range<usize>,
 }
 
+/// What a solver leaves before its results are packed, as parts of a buffer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SolvedLayout {
+    /// How many bytes of `made` are used, and behind that the word that stops a launch.
+    pub(super) used: Range<usize>,
+    /// Where each item's result lies in `made`, and its length.
+    pub(super) places: Range<usize>,
+    pub(super) lengths: Range<usize>,
+    /// The items of a further launch.
+    pub(super) left: Range<usize>,
+    /// The results, in the order in which they were made.
+    pub(super) made: Range<usize>,
+}
+
 /// Parts of the buffer for all values between two launches. Unused parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScratchLayout {
@@ -78,6 +94,7 @@ pub(super) struct ScratchLayout {
     pub(super) stages: [StageLayout; STAGES_MAX],
     pub(super) labels_low: Range<usize>,
     pub(super) labels_high: Range<usize>,
+    pub(super) solved: SolvedLayout,
     /// The areas of tiles, and their total.
     pub(super) sums: Range<usize>,
     /// The length of the buffer.
@@ -91,7 +108,6 @@ impl ScratchLayout {
         let bytes = |cells: u64| usize::try_from(cells).expect("a chunk's capacity is bounded");
         // Counted for the values that are packed, so that the total area comes last.
         let packed = batch.items() * program.gives().width();
-        let tiles = packed.div_ceil(TILE_VALUES as usize);
 
         let mut layout = Self::default();
         layout.status = [(); 2].map(|()| layout.add(2 * demand.values));
@@ -103,7 +119,21 @@ impl ScratchLayout {
         }
         layout.labels_low = layout.add(bytes(demand.labels));
         layout.labels_high = layout.add(bytes(demand.labels));
-        layout.sums = layout.add(4 * (tiles + 1));
+        layout.sums = layout.add(sums_bytes(packed));
+        layout
+    }
+
+    /// For a solver over so many items, whose results have so many bytes together.
+    pub(super) fn of_solver(items: usize, bytes: usize) -> Self {
+        let mut layout = Self::default();
+        layout.solved = SolvedLayout {
+            used: layout.add(4 + STOP_BYTES),
+            places: layout.add(4 * items),
+            lengths: layout.add(4 * items),
+            left: layout.add(4 * items),
+            made: layout.add(bytes),
+        };
+        layout.sums = layout.add(sums_bytes(items));
         layout
     }
 
@@ -113,6 +143,11 @@ impl ScratchLayout {
         self.bytes = (start + bytes).next_multiple_of(PART_ALIGN);
         start..start + bytes
     }
+}
+
+/// Of the areas of the tiles of so many values, and their total.
+fn sums_bytes(values: usize) -> usize {
+    4 * (values.div_ceil(TILE_VALUES as usize) + 1)
 }
 
 #[cfg(test)]

@@ -22,12 +22,12 @@ use crate::chunk::ChunkLimits;
 use crate::device::{AttemptRefusal, Device};
 use crate::self_test::{run_batch, self_test};
 
-fn compile(text: &str) -> Program {
+pub(super) fn compile(text: &str) -> Program {
     Program::compile(text, Ties::Cpython).unwrap()
 }
 
 /// Results of every kind, in place and packed.
-const TEXTS: [&str; 15] = [
+pub(super) const TEXTS: [&str; 15] = [
     "rot90 | replace(0, 5)",
     "o_g(5)",
     "rot90 | o_g(1)",
@@ -47,7 +47,7 @@ const TEXTS: [&str; 15] = [
 ];
 
 /// Chunks so small that every lane has many, and the largest.
-const LIMITS: [ChunkLimits; 4] = [
+pub(super) const LIMITS: [ChunkLimits; 4] = [
     ChunkLimits { items_max: 3, cells_max: usize::MAX },
     ChunkLimits { items_max: usize::MAX, cells_max: 1_000 },
     ChunkLimits { items_max: 50, cells_max: 9_000 },
@@ -55,19 +55,19 @@ const LIMITS: [ChunkLimits; 4] = [
 ];
 
 /// Ragged grids, and some with more objects than a byte counts.
-fn grids(random: &mut Random, items: usize) -> Vec<Grid> {
+pub(super) fn grids(random: &mut Random, items: usize) -> Vec<Grid> {
     let mut grids = random.ragged(items);
     grids.insert(items / 2, many_objects(30));
     grids.insert(items / 3, many_objects(26));
     grids
 }
 
-fn adopt(device: &mut CudaDevice, bytes: &mut [u8]) {
+pub(super) fn adopt(device: &mut CudaDevice, bytes: &mut [u8]) {
     device.adopt(SharedSlice::private(bytes)).unwrap();
 }
 
 /// Releases what was adopted: otherwise the driver still knows memory that later sources get.
-fn release_all(device: &mut CudaDevice, sources: &mut [AttemptData]) {
+pub(super) fn release_all(device: &mut CudaDevice, sources: &mut [AttemptData]) {
     for source in sources {
         for bytes in [&mut source.input, &mut source.output] {
             device.release(SharedSlice::private(bytes)).unwrap();
@@ -343,7 +343,7 @@ fn after_a_lesser_fault_no_lane_works_on_and_the_next_dispatch_is_right() {
 #[test]
 fn every_repetition_over_resident_data_launches_the_kernels() {
     let mut device = open_computing();
-    for text in ["rot90", "trim", "rot90 | o_g(5)"] {
+    for text in ["rot90", "trim", "rot90 | o_g(5)", TEXTS[12]] {
         let program = compile(text);
         let batch = batch_for(&program, &Random(20).ragged(50));
         run_batch(&mut device, &program, &batch).unwrap();
@@ -355,7 +355,7 @@ fn every_repetition_over_resident_data_launches_the_kernels() {
         let launched: u32 = resident.kernels.iter().map(|kernel| kernel.launches).sum();
         assert_eq!(launches(&calls), launched as usize / 5 * 6, "one round is not timed");
         let copies = count(&calls, "cuMemcpyHtoDAsync") + count(&calls, "cuMemcpyDtoHAsync");
-        assert!(copies <= 4, "{calls:?}");
+        assert!(copies <= 4 || program.solver().is_some(), "{calls:?}");
     }
 }
 

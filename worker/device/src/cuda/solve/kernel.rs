@@ -73,8 +73,13 @@ impl Kernel {
     }
 
     /// Words of the arenas to begin with, and of those for what did not fit.
-    pub(super) fn arena_words(&self) -> &'static [u32] {
+    pub(in crate::cuda) fn arena_words(&self) -> &'static [u32] {
         &ARENA_WORDS[self.begins_at()..]
+    }
+
+    /// Whether launches begin with arenas in shared memory, so that several may run at once.
+    pub(in crate::cuda) fn begins_near(&self) -> bool {
+        self.begins_at() == 0
     }
 
     /// Shared memory comes first, where it serves for arenas.
@@ -107,7 +112,7 @@ impl Kernel {
     }
 
     /// Prepares a launch over so many items, with arenas of so many words.
-    pub(super) fn launch(
+    pub(in crate::cuda) fn launch(
         &mut self,
         gpu: &mut Gpu,
         arenas: &mut DeviceBuffer,

@@ -6,6 +6,8 @@
 //! stopped once its attempt is cancelled, whatever its programs do. An evaluation that needs more than an arena is made
 //! again with a larger one, and at last by the reference on the processor, as a solver's item is.
 
+#![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
+
 mod deliver;
 mod pairs;
 mod programs;
@@ -22,10 +24,9 @@ use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCHES, SearchArgument, TEMPLATES};
 use gridpool_protocol::search::{Score, SearchReport};
 
-use super::PLACE;
 use super::kernel::{Kernel, Launch};
+use super::parts::Parts;
 use super::stop::Stop;
-use super::tables::Parts;
 use crate::chunk::number;
 use crate::cuda::driver::{Driver, Event, Stream};
 use crate::cuda::gpu::Gpu;
@@ -48,6 +49,8 @@ const EVALUATIONS_MIN: usize = 1 << 18;
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
 const CODE_BYTES_MAX: usize = 32 << 20;
+/// Chunks are worked on one after the other.
+const PLACE: usize = 0;
 /// How long a chunk should run, what the processor does of it included.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
 

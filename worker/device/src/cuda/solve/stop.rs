@@ -1,5 +1,7 @@
-//! Waits for a launch, and stops it once nobody wants any of its results: a word on the device says so, at which the
-//! kernel looks every so many steps.
+//! Stops launches whose results nobody wants any more: a word on the device says so, at which the kernel looks every so
+//! many steps.
+
+#![expect(unsafe_code, reason = "copies its own word")]
 
 use std::hint;
 
@@ -11,11 +13,11 @@ use crate::cuda::memory::PinnedBuffer;
 use crate::fault::Fault;
 
 /// The word that stops a launch. The host clears it before the launch.
-pub(super) const STOP_BYTES: usize = 4;
+pub(in crate::cuda) const STOP_BYTES: usize = 4;
 
-/// What sets the word while a launch runs.
+/// What sets the words of launches that run.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(in crate::cuda) struct Stop {
     /// The launch's own stream is busy.
     stream: Stream,
     /// The word as it stops a launch, once it is needed.
@@ -35,8 +37,20 @@ impl Stop {
         Ok(())
     }
 
+    /// Queues that a launch is stopped which looks at `word`.
+    pub(in crate::cuda) fn set(&self, driver: &Driver, word: DeviceAddress) -> Result<(), Fault> {
+        let from = self.word.at(0);
+        // SAFETY: both have these bytes, and the stream is waited for by `settle`.
+        unsafe { driver.copy_to_device(word, from, STOP_BYTES, self.stream) }
+    }
+
+    /// Waits until what was queued is done.
+    pub(in crate::cuda) fn settle(&self, driver: &Driver) -> Result<(), Fault> {
+        driver.synchronize(self.stream)
+    }
+
     /// Waits until everything in `running` is done. Sets `word`, at which the kernel there looks, once `is_cancelled`.
-    pub(super) fn wait(
+    pub(in crate::cuda) fn wait(
         &self,
         driver: &Driver,
         running: Stream,
@@ -46,13 +60,11 @@ impl Stop {
         let mut is_stopped = false;
         while !driver.is_done(running)? {
             if !is_stopped && is_cancelled() {
-                let from = self.word.at(0);
-                // SAFETY: both have these bytes, and the stream is waited for below.
-                unsafe { driver.copy_to_device(word, from, STOP_BYTES, self.stream)? };
+                self.set(driver, word)?;
                 is_stopped = true;
             }
             hint::spin_loop();
         }
-        if is_stopped { driver.synchronize(self.stream) } else { Ok(()) }
+        if is_stopped { self.settle(driver) } else { Ok(()) }
     }
 }

@@ -11,8 +11,8 @@ use super::Searching;
 use super::programs::ChunkPrograms;
 use crate::chunk::number;
 use crate::cuda::gpu::Gpu;
+use crate::cuda::solve::parts::Parts;
 use crate::cuda::solve::stop::STOP_BYTES;
-use crate::cuda::solve::tables::Parts;
 use crate::fault::Fault;
 
 /// Where the programs of a chunk lie in their buffer, with the word that stops a launch, the queue of its evaluations,
