@@ -10,7 +10,7 @@
 #include "step.cuh"
 
 // As in kernels/src/module.rs.
-constexpr u32 TILE_VALUES = 4096;
+constexpr u32 TILE_VALUES = 1024;
 
 __device__ inline u32 area_of(const Step &step, u32 value) {
     if (value >= step.values) {

@@ -21,7 +21,7 @@ const WARPS_WANTED: u32 = 4_096;
 
 /// Values whose areas one block of [`Kernel::ADD_AREAS`] adds up: `TILE_VALUES` of
 /// `kernels/cuda/pack.cuh`.
-pub const TILE_VALUES: u32 = 4_096;
+pub const TILE_VALUES: u32 = 1_024;
 
 /// Most cells of a value that takes little shared memory: `SMALL_CELLS` of `kernels/cuda/chain.cuh`.
 pub const SMALL_CELLS: u32 = 1_024;

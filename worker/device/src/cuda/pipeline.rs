@@ -24,10 +24,9 @@ const CHUNK_CELLS: usize = 12 << 20;
 /// Cells of the first chunk of a dispatch and of the last.
 const CHUNK_CELLS_MIN: usize = 1 << 20;
 
-/// Items of a chunk of a solver: four for each warp of the largest GPU. The results of one are at most 64 KiB large, those
-/// of all that a job may have.
-const SOLVED_ITEMS_MAX: usize = 1 << 14;
-const _: () = assert!(SOLVED_ITEMS_MAX * RESULT_BYTES_MAX <= JOB_CELLS_MAX as usize);
+/// Most items of a chunk of a solver: the sum of all results, each of at most 2^16 bytes, is counted in 32 bits.
+const SOLVED_ITEMS_MAX: usize = (1 << 16) - 1;
+const _: () = assert!(RESULT_BYTES_MAX <= 1 << 16);
 
 /// A program of more passes over its values than this gets smaller chunks. An H200 takes at most 0.2 ns for a cell
 /// and a pass.
@@ -76,7 +75,11 @@ pub(super) fn run(
 /// The limits of the chunks of a solver, else those that are given.
 pub(super) fn limits_of(work: &Work<'_>, limits: ChunkLimits) -> ChunkLimits {
     match work.solver {
-        Some(_) => ChunkLimits { items_max: limits.items_max.min(SOLVED_ITEMS_MAX), ..limits },
+        Some(_) => {
+            let bytes = work.dispatch.program.extent().per_value() as usize;
+            let items_max = SOLVED_ITEMS_MAX.min(JOB_CELLS_MAX as usize / bytes.max(1));
+            ChunkLimits { items_max: limits.items_max.min(items_max), ..limits }
+        }
         None => limits,
     }
 }
@@ -94,7 +97,8 @@ fn go_round(
         finish(gpu, (lanes, at), work, feed, done)?;
         if !feed.is_empty() {
             gpu.allocator.gauges().chunk_is_done();
-            feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
+            let min = std::env::var("GP_MIN").map_or(1, |v| v.parse().unwrap()) << 20;
+            feed.limit_cells(chunk_cells(turn, feed.cells_left()).max(if work.solver.is_some() {min} else {0}).min(cells_max));
             lanes[at].begin(gpu, work, feed, done)?;
         }
         turn += 1;
