@@ -10,6 +10,7 @@ use gridpool_stub_cuda::{cuda, machine};
 use super::api::Api;
 use super::device::CudaDevice;
 use super::driver::Driver;
+use super::pass::StagingLimits;
 use crate::fault::Fault;
 
 mod chaos;
@@ -18,6 +19,9 @@ mod results;
 mod search;
 mod solvers;
 mod tests;
+
+/// Everything is copied to the device and back, however small.
+const NO_STAGING: StagingLimits = StagingLimits { piece_bytes: 0, packed_bytes: 0 };
 
 /// Launches compute nothing.
 const IDLE: &str = "call=cuLaunchKernel idle";

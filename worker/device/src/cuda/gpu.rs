@@ -10,6 +10,7 @@ use gridpool_protocol::shared::SharedSlice;
 use super::driver::Driver;
 use super::launch::Module;
 use super::memory::Allocator;
+use super::pass::StagingLimits;
 use crate::fault::Fault;
 
 /// Shared by all lanes.
@@ -18,6 +19,7 @@ pub(super) struct Gpu {
     pub(super) driver: Driver,
     pub(super) module: Module,
     pub(super) allocator: Allocator,
+    pub(super) staging: StagingLimits,
     arenas: Vec<Registered>,
 }
 
@@ -32,7 +34,7 @@ struct Registered {
 
 impl Gpu {
     pub(super) fn new(driver: Driver, module: Module, allocator: Allocator) -> Self {
-        Self { driver, module, allocator, arenas: Vec::new() }
+        Self { driver, module, allocator, staging: StagingLimits::USUAL, arenas: Vec::new() }
     }
 
     /// The device address of memory that lies in a registered arena.

@@ -126,14 +126,18 @@ impl Lane {
         });
         let ends = ends.collect();
         let area_max = self.area_max(dispatch.program);
-        let pass =
-            Pass::new(dispatch.program, &self.pieces, (input, feed.cells_max()), area_max, ends);
+        let pass = Pass::new(
+            dispatch.program,
+            &self.pieces,
+            (input, feed.cells_max()),
+            area_max,
+            (ends, gpu.staging),
+        );
         self.reserve(gpu, &pass)?;
         self.stage_cells(dispatch, &pass);
         let bytes = Bytes { own: vec![[0; 2]; self.pieces.len()], ..Bytes::default() };
         let may_have_left = work.solver.is_some();
-        let comes_at_once = pass.is_one_go() && !may_have_left;
-        let progress = if comes_at_once { Progress::All } else { Progress::Tables };
+        let progress = if pass.result.is_packed() { Progress::Tables } else { Progress::All };
         let (areas, is_stopped) = (Vec::new(), false);
         let mut flight = Flight { pass, bytes, areas, progress, may_have_left, is_stopped };
         let started = self.start(gpu, work, &mut flight);
@@ -153,14 +157,13 @@ impl Lane {
         self.fetch(work.dispatch, flight)
     }
 
-    /// Starts the copies of the result, or of the tables that describe it.
+    /// Starts the copies of the result, or of the tables that describe it if it is packed.
     fn fetch(&self, dispatch: &GridDispatch<'_>, flight: &mut Flight) -> Result<(), Fault> {
         let Flight { pass, bytes, .. } = flight;
-        if !pass.is_one_go() {
+        if pass.result.is_packed() {
             let is_table = |part: Part| part.bytes_per_value().is_some();
             return self.download(dispatch, pass, bytes, &[], is_table);
         }
-        // A packed result: its whole capacity, because its used area is not known yet.
         let all = self.pieces.iter().map(|piece| piece.of_chunk.cell_range(&pass.result));
         self.download(dispatch, pass, bytes, &all.collect::<Vec<_>>(), |_| true)
     }
@@ -188,7 +191,7 @@ impl Lane {
 
     /// Whether a chunk is under way that needs another copy after its tables have arrived.
     pub(super) fn waits_for_tables(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| !flight.pass.is_one_go())
+        self.flight.as_ref().is_some_and(|flight| flight.pass.result.is_packed())
     }
 
     /// Waits for the chunk, if there is one, and delivers its results. Returns where the chunk lies. What is to run
@@ -210,7 +213,9 @@ impl Lane {
         self.driver.synchronize(self.stream)?;
         if rest == Rest::Ran && self.flight.as_ref().is_some_and(Flight::waits_for_tables) {
             self.start_rest(work.dispatch)?;
-            self.driver.synchronize(self.stream)?;
+            if self.flight.as_ref().is_some_and(|flight| !flight.pass.writes_near) {
+                self.driver.synchronize(self.stream)?;
+            }
         }
         let flight = self.flight.take().expect("it was there above");
         self.launcher.collect(&self.driver, &mut done.tally)?;
@@ -259,6 +264,7 @@ impl Lane {
         let layout = InputLayout::new(grids_max, code.len());
         self.input_staging.reserve(&mut gpu.allocator, layout.cells_start())?;
         self.input_staging.bytes()[layout.code()].copy_from_slice(code);
+        self.input_staging.bytes()[layout.used()].fill(0);
         let staging = &mut self.input_staging.bytes()[..layout.tables_end()];
         let (shapes, offsets) = staging.split_at_mut(layout.offsets_start());
         let shapes = shapes[..2 * grids_max].as_chunks_mut::<2>().0;
@@ -337,8 +343,8 @@ impl Lane {
 
     fn places(&self, dispatch: &GridDispatch<'_>, pass: &Pass) -> Places {
         let items = u32::try_from(pass.batch.items()).expect("a batch counts its items in 32 bits");
-        let sums = self.output.at(pass.sums_start());
-        let near = pass.is_near().then(|| self.input_staging.on_device());
+        let sums = self.output(pass).plus(pass.sums_start());
+        let near = pass.reads_near.then(|| self.input_staging.on_device());
         let input = near.unwrap_or_else(|| self.input.at(0));
         Places {
             items,
@@ -367,9 +373,13 @@ impl Lane {
         }
     }
 
+    /// Where kernels write the sums and the result.
+    fn output(&self, pass: &Pass) -> DeviceAddress {
+        if pass.writes_near { self.output_staging.on_device() } else { self.output.at(0) }
+    }
+
     fn result_places(&self, dispatch: &GridDispatch<'_>, pass: &Pass) -> ResultPlaces {
-        let near = pass.is_near().then(|| self.output_staging.on_device());
-        let output = near.unwrap_or_else(|| self.output.at(0));
+        let output = self.output(pass);
         let at = |part: Part| {
             let place = pass.part(part);
             if place.is_empty() { DeviceAddress::default() } else { output.plus(place.start) }
@@ -407,10 +417,8 @@ impl Lane {
         let started = areas.and_then(|areas| {
             flight.progress = Progress::All;
             let Flight { pass, bytes, .. } = &mut flight;
-            if !pass.is_one_go() {
-                let has_cells = |part: Part| part.bytes_per_value().is_none();
-                self.download(dispatch, pass, bytes, &areas, has_cells)?;
-            }
+            let has_cells = |part: Part| part.bytes_per_value().is_none();
+            self.download(dispatch, pass, bytes, &areas, has_cells)?;
             flight.areas = areas;
             Ok(())
         });

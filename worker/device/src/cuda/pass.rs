@@ -13,13 +13,11 @@ use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
 use super::scratch::ScratchLayout;
+use super::solve::stop::STOP_BYTES;
 use crate::chunk::Piece;
 
 /// Bytes of the number that gives the area of a packed result. It is the last of the sums.
 pub(super) const AREA_BYTES: usize = 4;
-
-/// A packed result up to this size comes back whole, in one copy, before its used area is known.
-const WHOLE_BYTES_MAX: usize = 32 * 1024;
 
 /// Kernels work on a chunk of at most this many bytes, in and out, where it is staged. They read it over
 /// the bus once and write its result there, which is faster than starting two copies.
@@ -28,12 +26,13 @@ const NEAR_BYTES_MAX: usize = 8 * 1024;
 /// With fewer values, copying a part's table on the host costs less than a device copy of its own.
 const DIRECT_VALUES_MIN: usize = 4_096;
 
-/// The input of a chunk: tables of all pieces, the code of a solver, then the cells.
+/// The input of a chunk: tables of all pieces, the code of a solver with its counter, then the cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InputLayout {
     offsets_start: usize,
     tables_end: usize,
     code: Range<usize>,
+    used: Range<usize>,
 }
 
 impl InputLayout {
@@ -42,7 +41,10 @@ impl InputLayout {
         let offsets_start = (2 * grids).next_multiple_of(PART_ALIGN);
         let tables_end = offsets_start + 4 * (grids + 1);
         let code_start = tables_end.next_multiple_of(PART_ALIGN);
-        Self { offsets_start, tables_end, code: code_start..code_start + code_bytes }
+        let code = code_start..code_start + code_bytes;
+        let used_start = code.end.next_multiple_of(PART_ALIGN);
+        let used = used_start..used_start + if code.is_empty() { 0 } else { 4 + STOP_BYTES };
+        Self { offsets_start, tables_end, code, used }
     }
 
     /// The start of the offsets; the shapes start at 0.
@@ -60,9 +62,14 @@ impl InputLayout {
         self.code.clone()
     }
 
+    /// How many bytes a solver's results take so far, and behind that the word that stops a launch. They begin as 0.
+    pub(super) fn used(&self) -> Range<usize> {
+        self.used.clone()
+    }
+
     /// The start of the cells.
     pub(super) fn cells_start(&self) -> usize {
-        self.code.end.next_multiple_of(PART_ALIGN)
+        self.used.end.next_multiple_of(PART_ALIGN)
     }
 }
 
@@ -73,6 +80,19 @@ pub(super) struct Ends {
     pub(super) input: bool,
     /// The device address of its result, if the result's cells are copied straight to its arena.
     pub(super) output: Option<DeviceAddress>,
+}
+
+/// What goes through staging, where copying it on the host costs less than device copies of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StagingLimits {
+    /// Most cells of a piece, before and after.
+    pub(super) piece_bytes: usize,
+    /// Most bytes of a packed result, if all of it were used: kernels write it there, so no copy waits for another.
+    pub(super) packed_bytes: usize,
+}
+
+impl StagingLimits {
+    pub(super) const USUAL: Self = Self { piece_bytes: 32 << 10, packed_bytes: 2 << 20 };
 }
 
 /// A chunk on the device.
@@ -86,18 +106,22 @@ pub(super) struct Pass {
     pub(super) area_max: usize,
     /// One for each piece, in order.
     pub(super) ends: Vec<Ends>,
+    /// Kernels read the chunk from the host's staging.
+    pub(super) reads_near: bool,
+    /// Kernels write the result to the host's staging.
+    pub(super) writes_near: bool,
 }
 
 impl Pass {
     /// The layouts of a chunk that is not empty, whose input is laid out so. Results of a solver have `cells_max` bytes,
     /// which are more than most chunks need: one whose results are larger runs again in parts. Whatever one item gives
-    /// fits.
+    /// fits. `ends` are those that copies may reach.
     pub(super) fn new(
         program: &Program,
         pieces: &[Piece],
         (input, cells_max): (InputLayout, usize),
         area_max: usize,
-        ends: Vec<Ends>,
+        (mut ends, staging): (Vec<Ends>, StagingLimits),
     ) -> Self {
         let count = |n: usize| u32::try_from(n).expect("a chunk is no larger than a batch");
         let last = &pieces.last().expect("a chunk has an item").of_chunk;
@@ -113,7 +137,30 @@ impl Pass {
                 (result, ScratchLayout::of_solver(batch.items(), result.capacity()))
             }
         };
-        Self { input, batch, result, scratch, area_max, ends }
+        let is_packed = result.is_packed();
+        let writes_packed_near = is_packed && result.bytes() <= staging.packed_bytes;
+        for (piece, ends) in pieces.iter().zip(&mut ends) {
+            let cells = piece.of_chunk.cells.len();
+            let made = piece.of_chunk.cell_range(&result).len().max(cells);
+            ends.input &= cells > staging.piece_bytes;
+            ends.output = ends.output.filter(|_| !writes_packed_near && made > staging.piece_bytes);
+        }
+        let mut pass = Self {
+            input,
+            batch,
+            result,
+            scratch,
+            area_max,
+            ends,
+            reads_near: false,
+            writes_near: writes_packed_near,
+        };
+        let is_staged = |ends: &Ends| !ends.input && ends.output.is_none();
+        let bytes = pass.input.cells_start() + pass.batch.cell_count() + pass.output_bytes();
+        if !is_packed && bytes <= NEAR_BYTES_MAX && pass.ends.iter().all(is_staged) {
+            (pass.reads_near, pass.writes_near) = (true, true);
+        }
+        pass
     }
 
     /// Where the result starts: after the sums, so that a packed result's area, the last of the sums, comes
@@ -145,19 +192,6 @@ impl Pass {
     pub(super) fn part(&self, part: Part) -> Range<usize> {
         let Range { start, end } = part.range(&self.result);
         self.result_start() + start..self.result_start() + end
-    }
-
-    /// Whether the result comes back in one copy, instead of its tables first and then its used area.
-    pub(super) fn is_one_go(&self) -> bool {
-        let is_staged = self.ends.iter().all(|ends| ends.output.is_none());
-        !self.result.is_packed() || is_staged && self.result.bytes() <= WHOLE_BYTES_MAX
-    }
-
-    /// Whether kernels read the chunk from the host's staging, and write its result there.
-    pub(super) fn is_near(&self) -> bool {
-        let is_staged = self.ends.iter().all(|ends| !ends.input && ends.output.is_none());
-        let bytes = self.input.cells_start() + self.batch.cell_count() + self.output_bytes();
-        !self.result.is_packed() && is_staged && bytes <= NEAR_BYTES_MAX
     }
 
     /// The only piece's output, if kernels and copies may reach all of it.

@@ -97,8 +97,7 @@ fn go_round(
         finish(gpu, (lanes, at), work, feed, done)?;
         if !feed.is_empty() {
             gpu.allocator.gauges().chunk_is_done();
-            let min = std::env::var("GP_MIN").map_or(1, |v| v.parse().unwrap()) << 20;
-            feed.limit_cells(chunk_cells(turn, feed.cells_left()).max(if work.solver.is_some() {min} else {0}).min(cells_max));
+            feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
             lanes[at].begin(gpu, work, feed, done)?;
         }
         turn += 1;

@@ -143,10 +143,14 @@ pub(super) fn launches(program: &Program, places: &Places) -> Vec<(&'static Kern
         let made = StepArgument { from: planner.grids.pictures, ..planner.argument(width, width) };
         launches.push((Kernel::PUT_PLANES, planes.add_to(made)));
     } else if program.is_packed() && places.even.is_none() {
-        let pack = planner.pack();
-        launches.extend([Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK].map(|k| (k, pack)));
+        launches.extend(packing(planner.pack()));
     }
     launches
+}
+
+/// The kernels that pack a result.
+pub(super) fn packing(pack: StepArgument) -> [(&'static Kernel, StepArgument); 3] {
+    [Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK].map(|kernel| (kernel, pack))
 }
 
 /// Progress through a program: where the next launch finds its input.

@@ -113,7 +113,7 @@ impl Lane {
         bytes: &mut Bytes,
     ) -> Result<(), Fault> {
         bytes.shared[TO_DEVICE] += range.len() as u64;
-        if range.is_empty() || pass.is_near() {
+        if range.is_empty() || pass.reads_near {
             return Ok(());
         }
         let from = self.input_staging.at(range.start);
@@ -127,7 +127,7 @@ impl Lane {
         bytes: &mut Bytes,
     ) -> Result<(), Fault> {
         bytes.shared[TO_HOST] += range.len() as u64;
-        if range.is_empty() || pass.is_near() {
+        if range.is_empty() || pass.writes_near {
             return Ok(());
         }
         let to = self.output_staging.at(range.start);

@@ -8,7 +8,6 @@ use std::hint;
 use std::ops::Range;
 
 use gridpool_kernels::argument::{DeviceAddress, PicturesArgument, StepArgument};
-use gridpool_kernels::module::Kernel;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, SOLVE, STOPPED, SolveArgument};
 
@@ -16,6 +15,7 @@ use super::{Flight, Lane, Progress};
 use crate::chunk::number;
 use crate::cuda::gpu::Gpu;
 use crate::cuda::pass::Pass;
+use crate::cuda::schedule::packing;
 use crate::cuda::solve::{ByReference, SolverWork, Work};
 use crate::device::{AttemptRefusal, GridAttempt, GridDispatch};
 use crate::fault::Fault;
@@ -51,9 +51,6 @@ impl Lane {
         pass: &Pass,
     ) -> Result<(), Fault> {
         let argument = self.solve_argument(work, dispatch, pass);
-        let used = &pass.scratch.solved.used;
-        // SAFETY: `reserve` has made the scratch so long, and it stays until the stream has been waited for.
-        unsafe { self.driver.clear(self.scratch.at(used.start), used.len(), self.stream)? };
         let words = work.solving.kernel.arena_words()[0];
         self.launch_solver(gpu, work, words, argument)?;
         self.pack_solved(gpu, dispatch, pass)
@@ -98,7 +95,7 @@ impl Lane {
             places: scratch(&solved.places),
             lengths: scratch(&solved.lengths),
             results: scratch(&solved.made),
-            used: scratch(&solved.used),
+            used: self.input.at(pass.input.used().start),
             steps: null,
             arenas: null,
             items_count: number(pass.batch.items()),
@@ -125,11 +122,11 @@ impl Lane {
             to: pictures(result.cells),
             places_before: self.scratch.at(solved.places.start),
             lengths: self.scratch.at(solved.lengths.start),
-            sums: self.output.at(pass.sums_start()),
+            sums: self.output(pass).plus(pass.sums_start()),
             places: result.offsets,
             ..StepArgument::default()
         };
-        self.launch_all(gpu, [Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK].map(|k| (k, pack)))
+        self.launch_all(gpu, packing(pack))
     }
 
     /// What the launch left of these items, by their statuses in the staging; of all if none are given.
@@ -211,7 +208,7 @@ impl Lane {
     }
 
     fn stop_word(&self, pass: &Pass) -> DeviceAddress {
-        self.scratch.at(pass.scratch.solved.used.start + 4)
+        self.input.at(pass.input.used().start + 4)
     }
 
     /// Runs what the first launch left, packs all results anew and starts their copies.
@@ -268,17 +265,12 @@ impl Lane {
             ..self.solve_argument(solver, dispatch, pass)
         };
         self.launch_solver(gpu, solver, words, argument)?;
-        let statuses = pass.part(Part::Status);
-        let to = self.output_staging.at(statuses.start);
-        // SAFETY: both buffers have these bytes, and the stream is waited for at once.
-        unsafe {
-            self.driver.copy_to_host(
-                to,
-                self.output.at(statuses.start),
-                statuses.len(),
-                self.stream,
-            )?
-        };
+        if !pass.writes_near {
+            let Range { start, end } = pass.part(Part::Status);
+            let (to, from) = (self.output_staging.at(start), self.output.at(start));
+            // SAFETY: both buffers have these bytes, and the stream is waited for at once.
+            unsafe { self.driver.copy_to_host(to, from, end - start, self.stream)? };
+        }
         let word = self.stop_word(pass);
         let is_cancelled = || self.is_cancelled(dispatch);
         solver.solving.stop.wait(&self.driver, self.stream, word, &is_cancelled)?;
@@ -299,7 +291,6 @@ impl Lane {
             return Ok(true);
         }
         let solved = &pass.scratch.solved;
-        let result = self.result_places(dispatch, pass);
         let mut used = self.used(solver, pass)?;
         for item in items {
             let at = *item as usize;
@@ -321,16 +312,26 @@ impl Lane {
             }
             let four = |n: usize| number(n).to_le_bytes();
             let (place, length) = (four(used), four(bytes.len()));
-            let scratch = |part: &Range<usize>| self.scratch.at(part.start);
-            let mut parts = vec![
-                (result.status.plus(2 * at), &status[..]),
-                (result.numbers.plus(4 * at), &instruction[..]),
-                (scratch(&solved.places).plus(4 * at), &place[..]),
-                (scratch(&solved.lengths).plus(4 * at), &length[..]),
-                (scratch(&solved.made).plus(used), &bytes[..]),
+            let (status_at, shape_at) =
+                (pass.part(Part::Status).start + 2 * at, pass.part(Part::Shapes).start + 2 * at);
+            let shape = if solver.gives_grid { &shape[..] } else { &[] };
+            let of_result = [
+                (status_at, &status[..]),
+                (shape_at, shape),
+                (pass.part(Part::Numbers).start + 4 * at, &instruction[..]),
             ];
-            if solver.gives_grid {
-                parts.push((result.shapes.plus(2 * at), &shape[..]));
+            let scratch = |part: &Range<usize>, at: usize| self.scratch.at(part.start + at);
+            let mut parts = vec![
+                (scratch(&solved.places, 4 * at), &place[..]),
+                (scratch(&solved.lengths, 4 * at), &length[..]),
+                (scratch(&solved.made, used), &bytes[..]),
+            ];
+            if pass.writes_near {
+                for (start, bytes) in of_result {
+                    self.output_staging.bytes()[start..start + bytes.len()].copy_from_slice(bytes);
+                }
+            } else {
+                parts.extend(of_result.map(|(start, bytes)| (self.output.at(start), bytes)));
             }
             self.put(gpu, solver, &parts)?;
             used += bytes.len();
@@ -340,7 +341,7 @@ impl Lane {
 
     /// How many bytes the results on the device take.
     fn used(&self, solver: &mut SolverWork<'_>, pass: &Pass) -> Result<usize, Fault> {
-        let from = self.scratch.at(pass.scratch.solved.used.start);
+        let from = self.input.at(pass.input.used().start);
         let to = solver.solving.staging.at(0);
         // SAFETY: what the list of items was copied from has these bytes; the stream is waited for at once.
         unsafe { self.driver.copy_to_host(to, from, 4, self.stream)? };
