@@ -31,5 +31,5 @@ pub use datatype::{DataType, ParseDataTypeError};
 pub use element::{Element, Scalar, Visitor, numbers};
 pub use error::{TensorError, bytes_needed};
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};
-pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec};
+pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec, form};
 pub use texts::{Texts, TextsError, put_text};

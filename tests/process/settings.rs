@@ -102,6 +102,26 @@ fn a_model_without_the_bytes_that_a_limit_asks_for_is_named_with_its_line() {
 }
 
 #[test]
+fn a_wire_that_no_program_can_take_is_named_with_its_line_before_a_model_is_loaded() {
+    let text = format!(
+        "[[pipeline]]\nname = 'line'\ninputs = ['x']\noutputs = {{ out = 'turn.grids' }}\n\
+         [[pipeline.steps]]\nname = 'color'\nmodel = '{}'\ninputs = {{ x = 'x' }}\n\
+         [[pipeline.steps]]\nname = 'cut'\nprogram = 'compress'\nresult = [9, 9]\n\
+         inputs = {{ grids = 'color.grids' }}\n\
+         [[pipeline.steps]]\nname = 'turn'\nprogram = 'rot90'\ninputs = {{ grids = 'cut.sizes' }}\n",
+        data("models/colors.onnx").display()
+    );
+    let (_folder, path) = config(&text);
+    let wrong = format!(
+        "{}, line 14: pipeline `line`: the step `turn` takes `cut.sizes` as its input `grids`: that is INT64 [?, 2], \
+         and it takes UINT8 [?, ?, ?]",
+        path.display()
+    );
+    gridpool(["config", "check"]).arg(&path).run().complains(78, &[&wrong]);
+    gridpool(["serve", "--devices=cpu:1", "--config"]).arg(&path).run().complains(78, &[&wrong]);
+}
+
+#[test]
 fn an_address_that_serve_refuses_is_warned_of() {
     let said = |more: &str| {
         let (_folder, path) = config(&format!("grpc = '0.0.0.0:8001'\n{more}"));

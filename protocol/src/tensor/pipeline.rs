@@ -9,6 +9,7 @@ mod grids;
 mod order;
 #[cfg(test)]
 mod tests;
+mod wires;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use error::{Part, PipelineError, Taker};
 pub use grids::{GRIDS, GridStep, GridStepError, GridsError, GridsRun, SIZES, STATUS};
+pub use wires::{StepTensors, WireError};
 
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 use crate::near;
@@ -146,7 +148,7 @@ impl StepModel {
 }
 
 impl Pipeline {
-    /// Checks names, wires and limits, without the models.
+    /// Checks names, wires and limits, without the models. Of the tensors on the wires it knows those of programs.
     ///
     /// # Errors
     /// The first [`PipelineError`].
@@ -154,7 +156,7 @@ impl Pipeline {
         self.check_counts()?;
         self.check_names()?;
         self.check_hashes()?;
-        self.check_programs()?;
+        let programs = self.programs()?;
         for step in &self.steps {
             for (input, wire) in &step.inputs {
                 self.check_wire(wire, || Taker::Input {
@@ -174,7 +176,14 @@ impl Pipeline {
         }
         self.check_outputs()?;
         self.check_used()?;
-        self.order().map(drop)
+        let order = self.order()?;
+        let mut known = Vec::with_capacity(order.len());
+        for &at in &order {
+            let tensors = programs[at].as_ref().map(|own| self.tensors_of(own, &order, &known));
+            known.push(tensors.transpose()?);
+        }
+        self.check_tensors(&order, &known)?;
+        Ok(())
     }
 
     fn check_counts(&self) -> Result<(), PipelineError> {
@@ -222,18 +231,21 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Checks that its programs can be steps, and that it has a model besides.
-    fn check_programs(&self) -> Result<(), PipelineError> {
-        for step in &self.steps {
-            if let StepBody::Program(program) = &step.body {
-                GridStep::new(program, step.inputs.contains_key(SIZES)).map_err(|why| {
+    /// The program of each step that has one, if all can be steps and there is a model besides.
+    fn programs(&self) -> Result<Vec<Option<GridStep>>, PipelineError> {
+        let programs = self.steps.iter().map(|step| match &step.body {
+            StepBody::Model(_) => Ok(None),
+            StepBody::Program(program) => {
+                let own = GridStep::new(program, step.inputs.contains_key(SIZES));
+                own.map(Some).map_err(|why| {
                     let step = step.name.clone();
                     PipelineError::Program { step, why: Box::new(why) }
-                })?;
+                })
             }
-        }
-        match self.steps.iter().any(|step| step.model().is_some()) {
-            true => Ok(()),
+        });
+        let programs = programs.collect::<Result<Vec<_>, _>>()?;
+        match programs.iter().any(Option::is_none) {
+            true => Ok(programs),
             false => Err(PipelineError::NoModel),
         }
     }

@@ -86,6 +86,15 @@ impl TensorSpec {
         self.datatype == DataType::Bytes
     }
 
+    /// Its type and shape: `FP32 [?, 3]`, and `FP32 [...]` if it may have any number of dimensions.
+    #[must_use]
+    pub fn form(&self) -> String {
+        match self.any_rank {
+            true => format!("{} [...]", self.datatype),
+            false => form(self.datatype, &self.shape),
+        }
+    }
+
     /// Checks that `tensor` matches, apart from its name.
     ///
     /// # Errors
@@ -109,11 +118,7 @@ impl TensorSpec {
 /// Prints `x FP32 [?, 3]`, and `x FP32 [...]` if it may have any number of dimensions.
 impl fmt::Display for TensorSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, datatype, shape, any_rank } = self;
-        match any_rank {
-            true => write!(f, "{name} {datatype} [...]"),
-            false => write!(f, "{name} {datatype} {}", Shape(shape)),
-        }
+        write!(f, "{} {}", self.name, self.form())
     }
 }
 
@@ -122,6 +127,12 @@ impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.name, self.datatype, Shape(&self.signed_shape()))
     }
+}
+
+/// A type and a shape: `FP32 [2, ?]`.
+#[must_use]
+pub fn form(datatype: DataType, shape: &[i64]) -> String {
+    format!("{datatype} {}", Shape(shape))
 }
 
 /// Prints `[2, ?, 3]`.

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gridpool_protocol::tensor::pipeline::STATUS;
+use gridpool_protocol::tensor::pipeline::{STATUS, WireError};
 use gridpool_protocol::tensor::{DataType, Tensor, TensorSpec, Texts, TextsError};
 
 use super::error::RuntimeFault;
 use super::graphs::{Graphs, GraphsWanted};
 use super::inputs::{RunInputs, first_and_rows, part_of};
 use super::load::LoadError;
-use super::pipeline::{Chain, StepRun, WireError};
+use super::pipeline::{Chain, StepRun};
 use super::seam::{Binding, DeviceMemory, Running, SharedSession, Stop, Value, running};
 use super::signature::Signature;
 use super::warm_up::differing;

@@ -47,7 +47,6 @@ pub use library::{LibraryError, Places};
 pub use load::{LoadError, MODEL_FILE_BYTES_MAX, has_provider, try_provider};
 pub use locked::LockedArenas;
 pub use model::Ticket;
-pub use pipeline::WireError;
 pub use place::{ArenaPart, Destination, Placed, Source};
 pub use placement::PlacementError;
 pub use runtime::{Runtime, Surveyed};

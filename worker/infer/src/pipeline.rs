@@ -1,7 +1,7 @@
 //! Pipelines: models and programs over grids whose outputs go on to others, in one process and without a way over the
 //! host's memory.
 //!
-//! - `wires` finds the types and shapes of all wires, and what does not fit.
+//! - `wires` finds the tensors that each step takes.
 //! - `chain` is the run state of one context: its bindings, its tensors and, on a GPU, its stream.
 //! - `program` is a program over grids in a chain.
 //!
@@ -20,7 +20,7 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::model::{ProviderNodes, StepInfo};
 use gridpool_protocol::tensor::options::{ChangedFile, ModelOptions};
-use gridpool_protocol::tensor::pipeline::{GridStep, Pipeline};
+use gridpool_protocol::tensor::pipeline::{GridStep, Pipeline, StepTensors};
 
 use super::load::{LoadError, ModelFile, Opened, StepSource};
 use super::runtime::Runtime;
@@ -28,7 +28,6 @@ use super::seam::{AssignedNode, SharedSession, assigned_nodes, changing};
 use super::signature::Signature;
 
 pub(super) use chain::{Chain, NotCaptured, StepRun};
-pub use wires::WireError;
 use wires::Wiring;
 
 /// A pipeline whose models are loaded.
@@ -133,13 +132,20 @@ impl LoadedPipeline {
             StepSource::Program(_) => unreachable!("a program has no file"),
         })?;
         let mut signatures = Vec::with_capacity(order.len());
+        let mut known = Vec::with_capacity(order.len());
         for step in &lane.steps {
-            signatures.push(match step {
+            let signature = match step {
                 LaneStep::Model(opened) => Arc::clone(&opened.signature),
                 LaneStep::Program(step) => {
-                    Arc::new(wires::of_program(step, pipeline, &order, &signatures)?)
+                    let StepTensors { inputs, outputs } =
+                        pipeline.tensors_of(step, &order, &known)?;
+                    // Each grid is on its own.
+                    let (may_have_rows, rows_share_a_name) = (true, true);
+                    Arc::new(Signature { inputs, outputs, may_have_rows, rows_share_a_name })
                 }
-            });
+            };
+            known.push(Some(wires::tensors(&signature)));
+            signatures.push(signature);
         }
         let own: Vec<_> = signatures.iter().map(|signature| &**signature).collect();
         let (wiring, signature) = Wiring::of(pipeline, &order, &own)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::GridStepError;
+use super::{GridStepError, WireError};
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 
 /// Why a description of a pipeline is wrong. The caller says of which pipeline.
@@ -140,12 +140,21 @@ pub enum PipelineError {
         /// Its name.
         name: String,
     },
+    /// Its steps do not fit together.
+    #[error(transparent)]
+    Wire(Box<WireError>),
     /// Too many wires.
     #[error("it has {wires} wires, those of its outputs included: at most {PIPELINE_WIRES_MAX}")]
     Wires {
         /// Their number.
         wires: usize,
     },
+}
+
+impl From<WireError> for PipelineError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(Box::new(error))
+    }
 }
 
 /// What takes a wire.
@@ -204,6 +213,7 @@ impl PipelineError {
             },
             Self::Nothing { what: "input" } => Part::Inputs,
             Self::Nothing { .. } | Self::PassedOn { .. } | Self::Same { .. } => Part::Outputs,
+            Self::Wire(error) => error.step().map_or(Part::Outputs, Part::Step),
             Self::NoModel | Self::Steps { .. } | Self::Wires { .. } => Part::Steps,
         }
     }

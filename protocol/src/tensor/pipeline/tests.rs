@@ -151,7 +151,14 @@ fn refused(text: &str) -> String {
 #[test]
 fn a_program_that_cannot_be_a_step_is_refused_with_the_step_and_the_reason() {
     let mut pipeline = tracker();
+    pipeline.steps[1] = step("crop", &[("grids", "detect.boxes")]);
     pipeline.steps[1].body = StepBody::Program("rot90 | fill(5, ofcolor(0))".into());
+    pipeline.steps.iter_mut().for_each(|step| {
+        step.inputs
+            .values_mut()
+            .filter(|wire| *wire == "crop.y")
+            .for_each(|wire| *wire = "crop.grids".into());
+    });
     assert_eq!(pipeline.check(), Ok(()));
     let before = pipeline.clone();
     pipeline.find_models(&[], |_| Some((Box::leak(Box::new("/m".into())), &None))).unwrap();

@@ -45,6 +45,11 @@ fn errors_of_a_pipeline_name_the_line_of_the_step() {
         ("'b.onnx'", "'b.onnx'\nsha256 = '00'", "a sha256 of `00`"),
         ("model = 'b.onnx'", "progam = 'rot90'", "has no field `progam`; close to it: program"),
         ("model = 'b.onnx'", "program = 'rot9'", "cannot run its program"),
+        (
+            "model = 'b.onnx'",
+            "program = 'rot90'",
+            "the step `b` has a wire for `x`, and has no such",
+        ),
         ("'a.y'", "'c.y'", "the input `x` of the step `b` takes `c.y`"),
         ("name = 'b'", "name = 'a'", "its step `a` is there twice"),
     ];

@@ -11,6 +11,13 @@ const TRACKER: &str = "name = 'tracker'\ncontexts = 2\ninputs = ['image']\n\
                        [[steps]]\nname = 'find'\nmodel = 'detect'\ninputs = { image = 'image' }\n\
                        [[steps]]\nname = 'reid'\nmodel = 'nets/reid.onnx'\ninputs = { x = 'find.boxes' }\n";
 
+/// The tracker with a program in place of its second model.
+fn with_program(program: &str) -> String {
+    let text = TRACKER.replace("model = 'nets/reid.onnx'", program);
+    text.replace("{ x = 'find.boxes' }", "{ grids = 'find.boxes' }")
+        .replace("'reid.who'", "'reid.grids'")
+}
+
 fn parse(text: &str) -> Result<ModelPlan, Vec<FieldError>> {
     parse_table(text.parse().unwrap(), Path::new("/etc/pool.toml"), Path::new("/etc"))
 }
@@ -32,7 +39,7 @@ fn a_pipeline_has_steps_wires_and_the_options_of_a_model() {
 
 #[test]
 fn a_step_has_a_program_in_place_of_a_model() {
-    let plan = parse(&TRACKER.replace("model = 'nets/reid.onnx'", "program = 'rot90 | trim'"));
+    let plan = parse(&with_program("program = 'rot90 | trim'"));
     let mut plans = [plan.unwrap()];
     let pipeline = plans[0].options.pipeline.as_ref().unwrap();
     assert_eq!(pipeline.steps[1].body, StepBody::Program("rot90 | trim".into()));
@@ -47,7 +54,7 @@ fn a_program_may_say_the_size_of_its_results_and_lie_in_a_file() {
     std::fs::write(&file, "def one(I):\n    return rot90(I)\n\ndef two(I):\n    return rot9(I)\n")
         .unwrap();
     let parse = |named: &str| {
-        let text = TRACKER.replace("model = 'nets/reid.onnx'", named);
+        let text = with_program(named);
         parse_table(text.parse().unwrap(), Path::new("/etc/pool.toml"), folder.path())
     };
     let body = |named: &str| parse(named).unwrap().options.pipeline.unwrap().steps.remove(1).body;
@@ -158,6 +165,11 @@ fn what_is_wrong_is_said_with_pipeline_step_and_what_to_write() {
             "x = 'find.boxes'",
             "x = 'fnd.boxes'",
             "pipeline `tracker`: the input `x` of the step `reid`",
+        ),
+        (
+            "model = 'nets/reid.onnx'",
+            "program = 'rot90'",
+            "pipeline `tracker`: the step `reid` has a wire for `x`, and has no such input; there is grids",
         ),
         ("name = 'reid'", "name = 'find'", "pipeline `tracker`: its step `find` is there twice"),
     ];

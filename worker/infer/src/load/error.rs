@@ -5,12 +5,11 @@ use std::path::PathBuf;
 
 use gridpool_protocol::tensor::model::ModelNameError;
 use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, OtherTensors, Provider};
-use gridpool_protocol::tensor::pipeline::PipelineError;
+use gridpool_protocol::tensor::pipeline::{PipelineError, WireError};
 
 use crate::context::RunError;
 use crate::error::RuntimeFault;
 use crate::graphs::GraphsError;
-use crate::pipeline::WireError;
 use crate::placement::PlacementError;
 use crate::signature::SignatureError;
 use crate::warm_up::WarmUpError;
@@ -148,14 +147,11 @@ pub enum LoadError {
     /// Its first run fails.
     #[error(transparent)]
     WarmUp(#[from] WarmUpError),
-    /// Models of the pipeline do not fit together.
-    #[error(transparent)]
-    Wire(Box<WireError>),
 }
 
 impl From<WireError> for LoadError {
     fn from(error: WireError) -> Self {
-        Self::Wire(Box::new(error))
+        Self::Pipeline(error.into())
     }
 }
 

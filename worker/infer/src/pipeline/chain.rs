@@ -12,11 +12,12 @@ use std::sync::Arc;
 use gridpool_device::cuda::{ComputeStream, GridKernels};
 use gridpool_ipc::clock;
 use gridpool_protocol::tensor::model::StepInfo;
-use gridpool_protocol::tensor::{DataType, TensorSpec};
+use gridpool_protocol::tensor::pipeline::WireError;
+use gridpool_protocol::tensor::{DataType, TensorSpec, form};
 
 use super::program::{Given, Memory, ProgramStep};
 use super::wires::{self, Origin, Wiring};
-use super::{Lane, LaneStep, LoadError, WireError};
+use super::{Lane, LaneStep, LoadError};
 use crate::context::RunError;
 use crate::error::RuntimeFault;
 use crate::seam::{
@@ -136,14 +137,14 @@ impl ChainStep {
         }
         let got = datatype.map_or_else(
             || "of a type that is not served".to_owned(),
-            |datatype| wires::described(datatype, &shape),
+            |datatype| form(datatype, &shape),
         );
         Err(RunError::Wire(Box::new(WireError::Unfit {
             step: self.name.clone(),
             wire: self.wires[at].0.clone(),
             input: spec.name.clone(),
             got,
-            want: wires::written(spec),
+            want: spec.form(),
         })))
     }
 

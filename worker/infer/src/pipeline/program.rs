@@ -8,11 +8,9 @@ use std::sync::Arc;
 
 use gridpool_device::cuda::{ComputeStream, GridKernels, GridPlaces, GridsOnDevice};
 use gridpool_device::grids::{GridsOnHost, HostTensors};
-use gridpool_protocol::tensor::DataType;
-use gridpool_protocol::tensor::pipeline::{GridStep, GridsRun, SIZES};
+use gridpool_protocol::tensor::pipeline::{GridStep, GridsRun, SIZES, WireError};
+use gridpool_protocol::tensor::{DataType, form};
 
-use super::WireError;
-use super::wires::described;
 use crate::context::RunError;
 use crate::error::RuntimeFault;
 use crate::seam::{OwnedAllocator, Place, SharedSession, Value, run_grids, upload};
@@ -161,8 +159,8 @@ impl ProgramStep {
                     step: step.to_owned(),
                     wire: wires[1].0.clone(),
                     input: SIZES.to_owned(),
-                    got: described(DataType::Int64, &got),
-                    want: format!("{}, a size for each grid", described(DataType::Int64, &want)),
+                    got: form(DataType::Int64, &got),
+                    want: format!("{}, a size for each grid", form(DataType::Int64, &want)),
                 }));
             }
         }
@@ -172,7 +170,7 @@ impl ProgramStep {
             wrong(WireError::Grids {
                 step: step.to_owned(),
                 wire: wires[0].0.clone(),
-                got: described(DataType::Uint8, &shape),
+                got: form(DataType::Uint8, &shape),
                 why,
             })
         })
