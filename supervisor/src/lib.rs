@@ -17,6 +17,7 @@ pub mod helper;
 mod history;
 mod job_log;
 pub mod logging;
+mod programs;
 mod questions;
 mod refusals;
 pub mod repository;

@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 
 use super::arguments::ProgramFlags;
 use super::error::CommandError;
-use super::program::{FileName, ProgramText, compiled, parse, read};
+use super::program::compiled;
 use super::show::{counted, printable};
 use super::text::fitted;
 use super::{columns, say, say_json};
+use crate::programs::{FileName, ProgramText, parse, read};
 
 /// What to check.
 #[derive(Debug, Args)]

@@ -13,11 +13,11 @@ use serde_json::json;
 
 use super::error::CommandError;
 use super::misplaced;
-use super::program::{FileName, ProgramText};
 use super::say_json;
 use super::search::programs::Programs;
 use super::search::report::Report;
-use super::search::{name_of, some_can_run};
+use super::search::some_can_run;
+use crate::programs::{FileName, ProgramText, is_program, name_of};
 
 /// What to compile.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ impl Sources {
     fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
         let path = Path::new(named);
         // An op may have the name of a folder.
-        let is_op = || path.is_dir() && misplaced::is_program(named);
+        let is_op = || path.is_dir() && is_program(named);
         if named == "-" || path.exists() && !is_op() {
             return self.file(path);
         }

@@ -1,7 +1,6 @@
 //! Why a command failed, and its exit code.
 
 use std::io;
-use std::path::PathBuf;
 
 use gridpool_client::ClientError;
 use gridpool_nats::NatsError;
@@ -17,7 +16,6 @@ use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
 use super::replay::ReplayError;
-use super::search::name_of;
 use super::{bench, infer, work};
 use crate::bridge::BridgeModeError;
 use crate::config::ConfigError;
@@ -25,6 +23,7 @@ use crate::devices::DevicesError;
 use crate::gateway::GatewayError;
 use crate::helper::HelperError;
 use crate::logging::FilterError;
+use crate::programs::SourceError;
 use crate::shell::{HttpError, ListenError, TakeOverError};
 use crate::state::StateError;
 
@@ -91,9 +90,6 @@ pub(super) enum CommandError {
     FileSize { limit: u64 },
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
-    /// A file of programs cannot be read, or does not compile.
-    #[error("{}: {why}", name_of(file))]
-    ProgramFile { file: PathBuf, why: String },
     /// What a search was given holds no program that can run.
     #[error("{0}")]
     NoPrograms(String),
@@ -113,8 +109,8 @@ pub(super) enum CommandError {
         if *verdict == Verdict::Poison { "" } else { ": submit those again" }
     )]
     Partial { verdict: Verdict, reason: String, done: usize, all: usize },
-    #[error("{0}")]
-    Program(gridpool_protocol::program::ProgramError),
+    #[error(transparent)]
+    Program(#[from] SourceError),
     #[error(transparent)]
     Replay(#[from] ReplayError),
     #[error(transparent)]
@@ -169,10 +165,12 @@ impl CommandError {
             Self::Devices(DevicesError::Twice { .. })
             | Self::Filter(_)
             | Self::Misplaced(_)
-            | Self::Program(_)
+            | Self::Program(SourceError::Typed(_))
             | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
-            Self::ModelFile(_) | Self::NoPrograms(_) | Self::ProgramFile { .. } => exit::DATA,
+            Self::ModelFile(_) | Self::NoPrograms(_) | Self::Program(SourceError::File { .. }) => {
+                exit::DATA
+            }
             Self::Nats(NatsError::File { .. }) => exit::CONFIG,
             Self::Nats(_) => exit::UNAVAILABLE,
             Self::Bridge(BridgeModeError::Helper(error))

@@ -4,15 +4,16 @@
 
 use std::path::{Path, PathBuf};
 
-use gridpool_protocol::program::{Program, ProgramError, Ties};
+use gridpool_protocol::program::ProgramError;
 
 use super::error::CommandError;
 use super::input::InputError;
+use crate::programs::{SourceError, is_program};
 
 /// The error of a program that does not compile; it may be a file.
 pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> CommandError {
     let Some(kind) = kind_of(Path::new(text)) else {
-        return missing(text).unwrap_or(CommandError::Program(error));
+        return missing(text).unwrap_or_else(|| SourceError::Typed(error).into());
     };
     let program = inputs.iter().filter_map(|input| input.to_str()).find(|text| is_program(text));
     CommandError::Misplaced(match program {
@@ -63,10 +64,6 @@ pub(super) fn model(model: &str, input: &Path) -> Option<CommandError> {
     Some(CommandError::Misplaced(format!(
         "`{model}` is {kind}, not a model's name: write the model first, {other} {model}"
     )))
-}
-
-pub(super) fn is_program(text: &str) -> bool {
-    Program::compile(text, Ties::default()).is_ok()
 }
 
 fn kind_of(path: &Path) -> Option<&'static str> {

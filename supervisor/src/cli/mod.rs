@@ -39,7 +39,7 @@ mod policy;
 #[cfg(test)]
 mod primitives;
 mod private;
-pub(crate) mod program;
+mod program;
 pub mod progress;
 #[cfg(test)]
 mod reference;

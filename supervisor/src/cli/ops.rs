@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::text::{fitted, table, wrap};
 use super::{CommandError, columns, say, say_json};
+use crate::programs::SourceError;
 
 /// Columns of `--help`, which does not know the screen.
 const HELP_COLUMNS: usize = 80;
@@ -27,7 +28,7 @@ const SOURCE: &str = "arc-dsl";
 /// Prints the whole table, or only the named ops.
 pub(super) fn print(names: &[String], json: bool, markdown: bool) -> Result<u8, CommandError> {
     let named: Result<Vec<_>, _> = names.iter().map(|name| find_op(name)).collect();
-    let named = named.map_err(CommandError::Program)?;
+    let named = named.map_err(SourceError::Typed)?;
     let text = match (json, markdown) {
         (true, _) if named.is_empty() => return say_json(&document(OPS)),
         (true, _) => return say_json(&document(named)),

@@ -9,7 +9,7 @@ mod tasks;
 mod tests;
 mod verify;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -30,6 +30,7 @@ use super::place::PlaceFlags;
 use super::{in_own_pool, inputs, traceparent};
 use crate::config::Settings;
 use crate::devices;
+use crate::programs::{is_stdin, name_of};
 use bitmap::Bitmap;
 use programs::Programs;
 use report::{Report, since_dispatch};
@@ -128,10 +129,6 @@ pub(super) fn command(
     }
 }
 
-fn is_stdin(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
 /// Opens the programs and gathers the pairs, so that their errors come before a pool is touched. `worker` names the
 /// binary with the reference.
 fn prepare(
@@ -195,11 +192,6 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
         (0, 1..) => exit::DATA,
         (0, 0) => exit::OK,
     })
-}
-
-/// A file of programs, in a sentence.
-pub(super) fn name_of(file: &Path) -> String {
-    if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
 /// The error of programs of which none can run, and where they come from.

@@ -20,10 +20,10 @@ use super::error::CommandError;
 use super::flags::parse_seconds;
 use super::input::{Body, Input};
 use super::interrupt::Interrupt;
-use super::program::{FileName, ProgramText, parse, read};
 use super::text::fitted;
 use super::work::Unfinished;
 use super::{columns, say, say_json};
+use crate::programs::{FileName, ProgramText, parse, read};
 
 /// Jobs in flight; less than the pool allows one client.
 const JOBS_IN_FLIGHT_MAX: usize = 32;

@@ -14,7 +14,7 @@ use toml::{Table, Value};
 use super::models::{self, FieldError, Noun};
 use super::origins::{Origin, Origins};
 use super::{ConfigError, Named, file};
-use crate::cli::program::program_in;
+use crate::programs::program_in;
 
 /// The keys of a step.
 const STEP: [&str; 6] = ["name", "model", "program", "result", "sha256", "inputs"];

@@ -15,7 +15,7 @@ use gridpool_client::{Candidate, Given};
 use serde_json::{Map, Value};
 
 use crate::cli::error::CommandError;
-use crate::cli::program::{parse, read};
+use crate::programs::{SourceError, parse, read};
 
 /// Longest line, bytes: a program of the greatest length, each of its bytes escaped.
 const LINE_BYTES_MAX: usize = 128 * 1_024;
@@ -62,7 +62,7 @@ impl Programs {
         let reader: Box<dyn Read + Send> = match path == Path::new("-") {
             true => Box::new(io::stdin()),
             false => {
-                let failed = |error| CommandError::ProgramFile {
+                let failed = |error| SourceError::File {
                     file: path.to_owned(),
                     why: format!("cannot be read: {error}"),
                 };
@@ -116,14 +116,14 @@ fn other_than_lines(file: &mut File) -> io::Result<Option<&'static str>> {
 }
 
 /// Each definition of a file is a program.
-fn definitions(path: &Path) -> Result<Origin, CommandError> {
+fn definitions(path: &Path) -> Result<Origin, SourceError> {
     let text = read(path)?;
     let source = parse(path, &text)?;
     let named = source.definitions().filter_map(|(name, _)| Some((name, source.extract(name)?.0)));
     let all: Vec<_> = named.map(|(name, text)| Candidate::new(name, text)).collect();
     if all.is_empty() {
         let why = "it has no definitions: write `def NAME(I):` for each program".to_owned();
-        return Err(CommandError::ProgramFile { file: path.to_owned(), why });
+        return Err(SourceError::File { file: path.to_owned(), why });
     }
     Ok(Origin::Definitions(all.into_iter()))
 }
