@@ -49,6 +49,9 @@ impl ProgramText {
         let named = FileName::of(named);
         let text = read(&named.file)?;
         let Some(name) = &named.definition else {
+            if let Ok(source) = Source::parse(&text) {
+                one_of(&named.file, &source)?;
+            }
             return Ok(Self { text, first_line: 1, file: Some(named.file) });
         };
         Self::definition(&named.file, &parse(&named.file, &text)?, name)
@@ -91,12 +94,45 @@ impl ProgramText {
     }
 }
 
+/// Checks that a file has no more programs than one, so that it needs no name.
+fn one_of(file: &Path, source: &Source<'_>) -> Result<(), SourceError> {
+    /// Enough to know the file by.
+    const NAMED_MAX: usize = 4;
+    let programs = source.programs();
+    if programs.len() < 2 {
+        return Ok(());
+    }
+    let (count, named) = (programs.len(), programs[..programs.len().min(NAMED_MAX)].join(", "));
+    let more = if count > NAMED_MAX { ", …" } else { "" };
+    let why = format!(
+        "it has {count} programs: name one, `@{}:NAME`; there is {named}{more}",
+        file.display()
+    );
+    Err(SourceError::File { file: file.to_owned(), why })
+}
+
+/// What a text is that names a file of programs without the `@` that it needs; none if it names none. A path is
+/// relative to `folder`.
+pub(crate) fn without_at(text: &str, folder: &Path) -> Option<FileName> {
+    let is_word = !text.contains(|next: char| next.is_whitespace() || "()|=@".contains(next));
+    let named = FileName::of(&folder.join(text));
+    (is_word && text != "-" && (named.file.is_file() || named.file.extension().is_some()))
+        .then_some(named)
+}
+
 /// The text of a program of a config file: itself, or behind `@` that of a file, whose path is relative to `folder`.
 ///
 /// # Errors
 /// A sentence with the file and its line, if it has no program that compiles.
 pub(crate) fn program_in(named: &str, folder: &Path) -> Result<String, String> {
-    let Some(file) = named.strip_prefix('@') else { return Ok(named.to_owned()) };
+    let Some(file) = named.strip_prefix('@') else {
+        return match without_at(named, folder) {
+            Some(_) if !is_program(named) => Err(format!(
+                "`{named}` is no program; that of a file has an `@` before it: write \"@{named}\""
+            )),
+            Some(_) | None => Ok(named.to_owned()),
+        };
+    };
     if file == "-" || file.starts_with("-:") {
         return Err(format!(
             "`{named}` is standard input, which a config file cannot name: name a file"
@@ -124,7 +160,8 @@ impl FileName {
         let text = text.strip_prefix('@').unwrap_or(text);
         match text.rsplit_once(':') {
             Some((file, name)) if !Path::new(text).exists() => {
-                Self { file: file.into(), definition: Some(name.to_owned()) }
+                let definition = Some(name.to_owned()).filter(|name| !name.is_empty());
+                Self { file: file.into(), definition }
             }
             Some(_) | None => whole(Path::new(text)),
         }
@@ -157,6 +194,12 @@ pub(crate) fn read(file: &Path) -> Result<String, SourceError> {
             "no file has this name; `gridpool run` takes a program that is typed, and `-` in place of the file reads \
              one from standard input: echo '{text}' | gridpool check -"
         )),
+        Some(_) | None if file.as_os_str().is_empty() => {
+            wrong("no file is named: write @FILE or @FILE:NAME".to_owned())
+        }
+        Some(_) | None if error.kind() == io::ErrorKind::IsADirectory => {
+            wrong("it is a folder: name a file of programs".to_owned())
+        }
         Some(_) | None => wrong(format!("cannot be read: {error}")),
     };
     let mut bytes = Vec::new();
@@ -194,5 +237,9 @@ pub(crate) fn is_stdin(file: &Path) -> bool {
 
 /// A file of programs, in a sentence.
 pub(crate) fn name_of(file: &Path) -> String {
-    if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() }
+    match file.to_str() {
+        Some("-") => "standard input".to_owned(),
+        Some("") => "@".to_owned(),
+        Some(_) | None => file.display().to_string(),
+    }
 }

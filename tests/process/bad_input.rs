@@ -128,8 +128,8 @@ fn swapped_arguments_are_corrected() {
         .run()
         .complains(2, &[&swapped, &format!("'rot90 | trim' {tasks}")]);
     run(&tasks).arg(data("grids.json")).run().complains(2, &[&swapped, "PROGRAM", "--program"]);
-    run("nope.py").arg(data("grids.json")).run().complains(2, &["there is no file `nope.py`"]);
-    gridpool(["compile", "nope.py"]).run().complains(2, &["there is no file `nope.py`"]);
+    run("nope.py").arg(data("grids.json")).run().complains(65, &["there is no file `nope.py`"]);
+    gridpool(["compile", "nope.py"]).run().complains(65, &["there is no file `nope.py`"]);
     let dash = "`-` is standard input, not a program: write the program first, ";
     run("-").arg("rot90").stdin("[[[1]]]").run().complains(2, &[dash, "'rot90' -"]);
     run("-").stdin("[[[1]]]").run().complains(2, &[dash, "PROGRAM -"]);
@@ -161,7 +161,7 @@ fn bad_programs_are_usage_errors_that_point_at_the_place() {
         ("objects(1, 2, 3)", &["objects(1, 2, 3)\n          ^"]),
         ("palette | rot90", &["`rot90` works on a grid", "a list of colours"]),
         ("rot90 |", &["expected an op"]),
-        ("", &["expected an op"]),
+        ("", &["the program is empty"]),
         ("rot90)", &["this bracket closes nothing"]),
         ("rot90 | hconcat", &["`hconcat` works on a pair or tuple of grids", "gives a grid"]),
         ("first | second", &["`second` works on a list of objects or a pair", "gives a grid"]),

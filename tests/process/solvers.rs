@@ -88,7 +88,7 @@ fn mistakes_are_told_with_their_lines_before_a_pool_starts() {
     }
     let ended =
         gridpool(["run", &named("solve_lnes"), "--devices", "cpu:1"]).arg(data("grids.json")).run();
-    assert_eq!(ended.code, Some(2));
+    assert_eq!(ended.code, Some(65));
     assert!(ended.stderr.contains("close to it: solve_lines"), "{}", ended.stderr);
 }
 
@@ -139,6 +139,35 @@ fn check_tells_kinds_needs_and_which_compile() {
         "{}",
         wrong.stderr
     );
+}
+
+#[test]
+fn a_program_of_a_file_is_told_its_at_and_its_name_and_ends_with_65() {
+    let solvers = data("solvers.py").display().to_string();
+    let run = |program: &str| gridpool(["run", program]).arg(data("tasks")).run();
+    let several = format!(
+        "{solvers}: it has 4 programs: name one, `@{solvers}:NAME`; there is solve_quarter_turn, solve_lines, \
+         solve_left_and_right, solve_one_becomes_five\n"
+    );
+    run(&format!("@{solvers}")).complains(65, &[&several]);
+    gridpool(["check", &solvers]).run().complains(65, &[&several]);
+    let named = format!("{solvers}:solve_lines");
+    let at = format!(
+        "`{named}` is no program; one definition of a file has an `@` before it: write @{named}\n"
+    );
+    run(&named).complains(2, &[&at]);
+    let close = "it has no `def solve_line(…):`; close to it: solve_lines";
+    run(&format!("@{solvers}:solve_line")).complains(65, &[close]);
+    gridpool(["check", &format!("{solvers}:solve_line")]).run().complains(65, &[close]);
+    for missing in ["none.py", "none.py:one"] {
+        let said = format!("there is no file `none.py`, and `{missing}` is no program either");
+        run(missing).complains(65, &[&said]);
+        run(&format!("@{missing}")).complains(65, &["none.py: cannot be read: No such file"]);
+    }
+    // Functions that others use are no programs.
+    let (_folder, path) =
+        file("def own(x):\n    return rot90(x)\n\ndef f(I):\n    return own(I)\n");
+    assert_eq!(gridpool(["check", &path]).run().code, Some(0));
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod prune;
 mod python;
 mod reason;
 mod registers;
+mod source;
 mod syntax;
 mod table;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use literal::Literal;
 pub(crate) use mistake::excerpt;
 pub use mistake::{Mistake, Mistakes};
 pub use opcode::{FIRST_PRIMITIVE, Opcode, PRIMITIVES, Primitive};
+pub use source::Source;
 pub use verify::Malformed;
 pub use want::{Fit, Want};
 
@@ -311,105 +313,8 @@ pub fn is_solver(text: &str) -> bool {
     }
 }
 
-/// A file with definitions, read once.
-#[derive(Debug)]
-pub struct Source<'t> {
-    text: &'t str,
-    module: Module<'t>,
-}
-
-impl<'t> Source<'t> {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// The [`Mistakes`] of a text that does not parse and has no definitions.
-    pub fn parse(text: &'t str) -> Result<Self, Mistakes> {
-        let text = unmarked(text);
-        let (module, mistakes) = parse::module(text);
-        // A mistake is told of where its definition is wanted.
-        if mistakes.is_empty() || !module.definitions.is_empty() {
-            Ok(Self { text, module })
-        } else {
-            Err(Mistakes::new(text, mistakes))
-        }
-    }
-
-    /// The names of its definitions, each with its first line, from 1.
-    pub fn definitions(&self) -> impl Iterator<Item = (&str, u32)> {
-        let line = |at| mistake::line_of(self.text, at).0 + 1;
-        self.module.definitions.iter().map(move |of| (of.name, line(of.span.start)))
-    }
-
-    /// The text of a definition with those that it uses, and the values outside of functions. They keep their lines
-    /// in the file as far as they can. Also gives the line of the file that becomes line 1 of the text.
-    #[must_use]
-    pub fn extract(&self, name: &str) -> Option<(String, u32)> {
-        let found = |name: &str| self.module.definitions.iter().rev().find(|of| of.name == name);
-        let wanted = found(name)?;
-        let mut needed: Vec<Range<usize>> = vec![wanted.span.clone()];
-        let mut names = wanted.free_names();
-        let mut at = 0;
-        while let Some(name) = names.get(at).copied() {
-            at += 1;
-            if names[..at - 1].contains(&name) {
-                continue;
-            }
-            // Names that one statement gives their values have one place.
-            let mut need = |span: &Range<usize>, uses: Vec<&'t str>| {
-                if !needed.contains(span) {
-                    needed.push(span.clone());
-                }
-                names.extend(uses);
-            };
-            if let Some(definition) = found(name) {
-                need(&definition.span, definition.free_names());
-            }
-            let is_it = |of: &&Statement<'_>| of.name == Some(name) && name != "O";
-            for statement in self.module.statements.iter().filter(is_it) {
-                let mut uses = Vec::new();
-                statement.value.names(&mut |name| uses.push(name));
-                need(&statement.span, uses);
-            }
-        }
-        Some(self.laid_out(&wanted.span, needed))
-    }
-
-    /// These parts of the text, of which the wanted one is the last definition.
-    fn laid_out(&self, wanted: &Range<usize>, mut parts: Vec<Range<usize>>) -> (String, u32) {
-        let is_definition =
-            |part: &Range<usize>| self.module.definitions.iter().any(|of| of.span == *part);
-        let is_moved = |part: &Range<usize>| part.start > wanted.start && is_definition(part);
-        parts.sort_by_key(|part| (!is_moved(part), part.start));
-        let line = |at| mistake::line_of(self.text, at).0;
-        let (mut text, mut padded, mut first_line) = (String::new(), true, 1);
-        loop {
-            text.clear();
-            for part in &parts {
-                if !text.is_empty() {
-                    text.push('\n');
-                }
-                let at = mistake::line_of(&text, text.len()).0;
-                if padded && !is_moved(part) {
-                    let gap = line(part.start).saturating_sub(at);
-                    text.push_str(&"\n".repeat(usize::try_from(gap).unwrap_or(0)));
-                }
-                if part == wanted {
-                    let at = mistake::line_of(&text, text.len()).0;
-                    first_line = (line(part.start) + 1).saturating_sub(at).max(1);
-                }
-                text.push_str(&self.text[part.clone()]);
-            }
-            text.push('\n');
-            if text.len() <= PROGRAM_BYTES_MAX || !padded {
-                return (text, first_line);
-            }
-            padded = false;
-        }
-    }
-}
-
-/// The parameter and the statements of the program of a text.
-fn program<'m, 't>(module: &'m Module<'t>) -> Result<(&'t str, &'m [Statement<'t>]), Mistake> {
+/// Whether the statements outside of functions are the program.
+fn are_program(module: &Module<'_>) -> bool {
     // Behind the last definition, what uses the grid is the program; other named values are what functions see.
     let behind = module.definitions.last().map_or(0, |last| last.span.end);
     let is_program = |statement: &Statement<'_>| {
@@ -418,7 +323,12 @@ fn program<'m, 't>(module: &'m Module<'t>) -> Result<(&'t str, &'m [Statement<'t
         statement.name.is_none_or(|name| name == "O") || uses_grid && statement.span.start >= behind
     };
     let mut statements = module.statements.iter();
-    if statements.any(|of| module.definitions.is_empty() || is_program(of)) {
+    statements.any(|of| module.definitions.is_empty() || is_program(of))
+}
+
+/// The parameter and the statements of the program of a text.
+fn program<'m, 't>(module: &'m Module<'t>) -> Result<(&'t str, &'m [Statement<'t>]), Mistake> {
+    if are_program(module) {
         return Ok(("I", &module.statements));
     }
     let Some(definition) = module.definitions.last() else {

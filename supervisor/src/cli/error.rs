@@ -90,7 +90,7 @@ pub(super) enum CommandError {
     FileSize { limit: u64 },
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
-    /// What a search was given holds no program that can run.
+    /// What was given holds no program that can run, or is not there.
     #[error("{0}")]
     NoPrograms(String),
     #[error("{0}")]

@@ -8,10 +8,14 @@ use gridpool_protocol::program::ProgramError;
 
 use super::error::CommandError;
 use super::input::InputError;
-use crate::programs::{SourceError, is_program};
+use crate::programs::{SourceError, is_program, without_at};
 
 /// The error of a program that does not compile; it may be a file.
 pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> CommandError {
+    if text.trim().is_empty() {
+        let why = "the program is empty: write one, such as 'rot90 | hmirror'";
+        return CommandError::Usage(why.to_owned());
+    }
     let Some(kind) = kind_of(Path::new(text)) else {
         return missing(text).unwrap_or_else(|| SourceError::Typed(error).into());
     };
@@ -22,19 +26,23 @@ pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> Co
         ),
         None => format!(
             "`{text}` is {kind}, not a program: write the program first, PROGRAM {text}; a program \
-             in a file is `--program FILE`, and one definition of it `@FILE:NAME`"
+             in a file is `@FILE` or `--program FILE`, and one definition of it `@FILE:NAME`"
         ),
     })
 }
 
-/// The error of a text that looks like the name of a file; `None` if it does not, or the file is there.
+/// The error of a text that looks like the name of a file, or of one of its definitions; `None` if it does not, or is
+/// a file.
 pub(super) fn missing(text: &str) -> Option<CommandError> {
-    let is_word = !text.contains(|next: char| next.is_whitespace() || "()|=".contains(next))
-        && !text.starts_with('@');
-    let path = Path::new(text);
-    let is_missing = is_word && path.extension().is_some() && kind_of(path).is_none();
-    is_missing.then(|| {
-        CommandError::Misplaced(format!("there is no file `{text}`, and it is no program either"))
+    let named = without_at(text, Path::new("")).filter(|_| kind_of(Path::new(text)).is_none())?;
+    Some(match named.definition {
+        Some(_) if named.file.is_file() => CommandError::Misplaced(format!(
+            "`{text}` is no program; one definition of a file has an `@` before it: write @{text}"
+        )),
+        Some(_) | None => CommandError::NoPrograms(format!(
+            "there is no file `{}`, and `{text}` is no program either",
+            named.file.display()
+        )),
     })
 }
 

@@ -72,6 +72,16 @@ fn a_program_may_say_the_size_of_its_results_and_lie_in_a_file() {
     );
     let error = why("program = '@own.py:on'\nresult = [30, 20]");
     assert!(error.ends_with("has no `def on(…):`; close to it: one"), "{error}");
+    for named in ["own.py:one", "own.py", "none.py:one"] {
+        let error = why(&format!("program = '{named}'"));
+        let hint = format!(
+            "the step `reid`: `{named}` is no program; that of a file has an `@` before it: write \"@{named}\""
+        );
+        assert!(error.ends_with(&hint), "{error}");
+    }
+    let error = why("program = '@own.py'");
+    let wanted = format!("{file}: it has 2 programs: name one, `@{file}:NAME`; there is one, two");
+    assert!(error.ends_with(&wanted), "{error}");
     let error = why("program = '@none.py:one'");
     assert!(
         error.contains("the step `reid`: ") && error.contains("none.py: cannot be read"),
