@@ -161,8 +161,9 @@ pub const CUDA_GRAPHS_MAX: usize = 16;
 pub const AUTO_CONTEXTS_MAX: u32 = 32;
 /// How long it tries. A number that it has begun to try is measured to its end.
 pub const AUTO_CONTEXTS_TIME: Duration = Duration::from_secs(10);
-/// Largest plan of a model, bytes. It must fit a worker's channel, and its command line as text.
-pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
+/// Largest plan of a model, bytes. Beside all that may be outstanding it must fit a worker's channel. As text, in which
+/// one byte may become six, it is one argument of a worker's command line, for which Linux has 128 KiB.
+pub const MODEL_PLAN_BYTES_MAX: usize = 20 * 1_024;
 /// Most steps of one pipeline.
 pub const PIPELINE_STEPS_MAX: usize = 16;
 /// Most wires of one pipeline: inputs of all steps, and outputs.
