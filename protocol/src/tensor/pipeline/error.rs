@@ -47,8 +47,8 @@ pub enum PipelineError {
     },
     /// It has programs only.
     #[error(
-        "all its steps are programs, and a pipeline has a model: without one, submit one program with the ops of all \
-         steps, joined by `|`"
+        "all its steps are programs, and a pipeline has a model: without one, submit one program, with `|` between \
+         chains of ops, or a solver that calls the others"
     )]
     NoModel,
     /// A wire names a step and none of its outputs.
@@ -76,7 +76,7 @@ pub enum PipelineError {
         input: String,
     },
     /// A program cannot be a step.
-    #[error("its step `{step}` cannot run its program: {why}")]
+    #[error("its step `{step}`{}: {why}", if why.is_of_program() { " cannot run its program" } else { "" })]
     Program {
         /// The step.
         step: String,

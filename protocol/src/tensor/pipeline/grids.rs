@@ -81,6 +81,22 @@ pub enum GridStepError {
     Solver,
 }
 
+impl GridStepError {
+    /// Whether it is of the program, not of what the step says beside it.
+    #[must_use]
+    pub fn is_of_program(&self) -> bool {
+        match self {
+            Self::Cells { .. }
+            | Self::Gives { .. }
+            | Self::Long { .. }
+            | Self::Pairs { .. }
+            | Self::Program(_)
+            | Self::Solver => true,
+            Self::Result { .. } | Self::Sizes => false,
+        }
+    }
+}
+
 /// Why a step cannot run over a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GridsError {
@@ -292,9 +308,9 @@ impl GridStep {
             return None;
         }
         let found = match (status, self.result) {
-            (GridsRun::BAD_SIZE, Some(_)) => Some(format!(
-                "input: its size in `{SIZES}` is not from 1 x 1 to the rows and columns of the tensor"
-            )),
+            (GridsRun::BAD_SIZE, Some(_)) => {
+                Some(format!("input: its size in `{SIZES}` does not fit the tensor"))
+            }
             (GridsRun::NO_ROOM, Some([rows, columns])) => Some(format!(
                 "its result is larger than {rows} x {columns}, the `result` of the step"
             )),
@@ -303,6 +319,15 @@ impl GridStep {
         Some(found.unwrap_or_else(|| {
             format!("it has the status {code} of op {at}, which no program gives")
         }))
+    }
+
+    /// Why an item has no result whose status says that its size is not within the tensor.
+    #[must_use]
+    pub fn bad_size([rows, columns]: [i64; 2], plane: [u8; 2]) -> String {
+        format!(
+            "input: its size in `{SIZES}` is {rows} x {columns}, and the tensor has room for 1 x 1 to {} x {}",
+            plane[0], plane[1]
+        )
     }
 
     /// What went wrong in an op or an instruction.

@@ -258,7 +258,7 @@ fn a_status_names_the_place_that_it_can() {
     assert!(why([4, last]).starts_with("subgrid in line 3: "), "{}", why([4, last]));
     assert!(why([1, 255]).starts_with("input: a cell is not a colour"));
     assert_eq!(why(GridsRun::NO_ROOM), "its result is larger than 3 x 3, the `result` of the step");
-    assert!(why(GridsRun::BAD_SIZE).starts_with("input: its size in `sizes` is not from 1 x 1 to"));
+    assert!(why(GridsRun::BAD_SIZE).starts_with("input: its size in `sizes` does not fit"));
     assert!(why([10, 254]).starts_with("one of its instructions from 254 on: the item has run"));
     assert_eq!(why([4, 200]), "it has the status 4 of op 200, which no program gives");
     assert_eq!(solver.error_of([0, 0]), None);

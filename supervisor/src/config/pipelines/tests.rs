@@ -144,7 +144,7 @@ fn what_is_wrong_is_said_with_pipeline_step_and_what_to_write() {
         (
             "model = 'detect'",
             "program = 'compress'\nresult = [64, 65]",
-            "its step `find` cannot run its program: its `result` is 64 x 65, and a grid has",
+            "pipeline `tracker`: its step `find`: its `result` is 64 x 65, and a grid has",
         ),
         (
             "model = 'detect'",

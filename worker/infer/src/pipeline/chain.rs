@@ -169,11 +169,15 @@ impl ChainStep {
         }
     }
 
-    /// Checks the statuses of a program that no other step took.
-    fn check_statuses(&self, statuses: &[u8]) -> Result<(), RunError> {
+    /// Checks the statuses of a program that no other step took. `sizes` gives the sizes of the grids that it took.
+    fn check_statuses(
+        &self,
+        statuses: &[u8],
+        sizes: impl FnOnce() -> Result<Vec<u8>, RunError>,
+    ) -> Result<(), RunError> {
         match &self.body {
             Body::Model { .. } => Ok(()),
-            Body::Program(program) => program.check(statuses, &self.name),
+            Body::Program(program) => program.check(statuses, &self.name, sizes),
         }
     }
 }
@@ -284,9 +288,16 @@ impl Chain {
             unread.push(outputs.unread);
             runs.push(run);
         }
-        for (step, statuses) in self.steps.iter().zip(&unread) {
+        for ((step, wired), statuses) in self.steps.iter().zip(&self.wiring.steps).zip(&unread) {
             if let Some(statuses) = statuses {
-                step.check_statuses(statuses.bytes(session)?)?;
+                let sizes = || {
+                    let sizes = match wired.takes[SIZES_AT] {
+                        Origin::Input(input) => &self.inputs[input],
+                        Origin::Step { step, given: place } => &given[step][place],
+                    };
+                    Ok(present(sizes).bytes(session)?.to_vec())
+                };
+                step.check_statuses(statuses.bytes(session)?, sizes)?;
             }
         }
         let take = |&(step, place): &(usize, usize)| -> Value {
@@ -295,6 +306,9 @@ impl Chain {
         Ok((self.wiring.outputs.iter().map(take).collect(), runs))
     }
 }
+
+/// The place among its inputs at which a program takes the sizes of its grids.
+const SIZES_AT: usize = 1;
 
 fn present(value: &Option<Value>) -> &Value {
     value.as_ref().expect("it was given memory")

@@ -21,6 +21,8 @@ pub(super) struct ProgramStep {
     step: Arc<GridStep>,
     /// The outputs that are used, by index: its results are 0, their statuses 1, their sizes 2.
     gives: Vec<usize>,
+    /// Rows and columns of the tensor of grids, of the last run that was queued here.
+    plane: [u8; 2],
     on: Processor,
 }
 
@@ -72,7 +74,7 @@ impl ProgramStep {
             None => Processor::Host(Box::default()),
             Some(kernels) => Processor::Device { kernels: Arc::clone(kernels), prepared: None },
         };
-        Self { step: Arc::clone(step), gives: gives.to_vec(), on }
+        Self { step: Arc::clone(step), gives: gives.to_vec(), plane: [0; 2], on }
     }
 
     /// Runs it over a tensor of grids, and perhaps one of their sizes, or queues that on a GPU's stream. `of` is the
@@ -87,6 +89,7 @@ impl ProgramStep {
         let Memory { host, device, session } = memory;
         let (grids, sizes) = (inputs[0], inputs.get(1).copied());
         let run = self.sized(grids, sizes, of, session)?;
+        self.plane = run.size;
         let count = i64::try_from(run.count()).expect("a tensor's sides have 63 bits");
         let [h, w] = run.result.map(i64::from);
         let mut made =
@@ -184,15 +187,29 @@ impl ProgramStep {
         Given { outputs, unread, unused: all.into_iter().flatten().collect() }
     }
 
-    /// Checks the statuses that nothing takes.
-    pub(super) fn check(&self, statuses: &[u8], step: &str) -> Result<(), RunError> {
+    /// Checks the statuses that nothing takes. `sizes` gives the sizes of the grids that it took.
+    pub(super) fn check(
+        &self,
+        statuses: &[u8],
+        step: &str,
+        sizes: impl FnOnce() -> Result<Vec<u8>, RunError>,
+    ) -> Result<(), RunError> {
         let mut all = statuses.as_chunks::<2>().0.iter().enumerate();
-        let failed = all.find_map(|(grid, status)| Some((grid, self.step.error_of(*status)?)));
-        match failed {
-            None => Ok(()),
-            Some((grid, why)) => Err(RunError::Grid { step: step.to_owned(), grid, why }),
-        }
+        let failed =
+            all.find_map(|(grid, status)| Some((grid, *status, self.step.error_of(*status)?)));
+        let Some((grid, status, why)) = failed else { return Ok(()) };
+        let why = match status == GridsRun::BAD_SIZE && self.step.takes_sizes() {
+            true => GridStep::bad_size(size_of(&sizes()?, grid), self.plane),
+            false => why,
+        };
+        Err(RunError::Grid { step: step.to_owned(), grid, why })
     }
+}
+
+/// The rows and columns of a grid, of a tensor of INT64.
+fn size_of(sizes: &[u8], grid: usize) -> [i64; 2] {
+    let sides = sizes.as_chunks::<8>().0;
+    [sides[2 * grid], sides[2 * grid + 1]].map(i64::from_le_bytes)
 }
 
 impl Prepared {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gridpool_device::cuda::{CaptureError, ComputeStream, StreamGraph};
 use gridpool_device::fault::Fault;
 
-use super::{Chain, ChainStep, StepRun, present};
+use super::{Chain, ChainStep, SIZES_AT, StepRun, present};
 use crate::context::RunError;
 use crate::error::{RuntimeFault, settled};
 use crate::pipeline::program::{Given, Memory};
@@ -106,9 +106,33 @@ impl Chain {
             run.device_us = stream.between(2 * at, 2 * at + 1).map_err(RuntimeFault::from)?;
         }
         for (step, statuses) in &came.statuses {
-            self.steps[*step].check_statuses(statuses.bytes(&self.session)?)?;
+            let sizes = || self.sizes_taken(*step, kept, stream);
+            self.steps[*step].check_statuses(statuses.bytes(&self.session)?, sizes)?;
         }
         Ok((came.outputs, runs))
+    }
+
+    /// The sizes of the grids that a program took in a run that has ended.
+    fn sizes_taken(
+        &self,
+        step: usize,
+        kept: &Kept,
+        stream: &ComputeStream,
+    ) -> Result<Vec<u8>, RunError> {
+        let (host, session) = (&self.host, &self.session);
+        let (value, place) = match self.wiring.steps[step].takes[SIZES_AT] {
+            Origin::Input(input) => (present(&self.inputs[input]), Place::Host),
+            Origin::Step { step, given } => (&kept.given[step][given], kept.places[step][given]),
+        };
+        match place {
+            Place::Host => Ok(value.bytes(session)?.to_vec()),
+            Place::Device => {
+                let mut copy = like(value, host, session)?;
+                download(value, &mut copy, session, stream)?;
+                stream.wait().map_err(RuntimeFault::from)?;
+                Ok(copy.bytes(session)?.to_vec())
+            }
+        }
     }
 
     /// Queues copies, steps or their replay, and copies.
