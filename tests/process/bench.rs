@@ -376,6 +376,29 @@ fn a_model_is_measured_beside_a_neighbour_in_trouble() {
 }
 
 #[test]
+fn a_pipeline_whose_paths_are_relative_is_measured_beside_a_neighbour() {
+    if !has_runtime() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::copy(data("models/colors.onnx"), folder.path().join("colors.onnx")).expect("a copy");
+    let text = "[limits]\ninfer_cancel_grace_s = 0\n\
+                [[pipeline]]\nname = 'line'\ninputs = ['x']\noutputs = { turned = 'turn.grids' }\n\
+                warm_up = [{ x = [1, 3, 3] }]\n\
+                [[pipeline.steps]]\nname = 'color'\nmodel = 'colors.onnx'\ninputs = { x = 'x' }\n\
+                [[pipeline.steps]]\nname = 'turn'\nprogram = 'rot90'\ninputs = { grids = 'color.grids' }\n";
+    fs::write(folder.path().join("bench.toml"), text).expect("it can be written");
+    let call = gridpool(["bench", "--quick", "--json", "--devices=cpu:1", "--isolation"]);
+    let call = call.args(&["--config", "bench.toml"]).current_dir(folder.path());
+    let document = call.run().document();
+    let rows = document["rows"].as_array().expect("a list of rows");
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    for row in rows {
+        assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+    }
+}
+
+#[test]
 fn a_model_that_cannot_be_measured_ends_bench_with_the_sentence_that_says_why() {
     let says = |call: Cli, code: i32, words: &str| {
         let Finished { code: got, stdout, stderr } = call.run();

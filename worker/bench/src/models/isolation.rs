@@ -13,6 +13,7 @@ use gridpool_protocol::bench::{Line, ModelSubject, Plan, Row, Section, Spread, U
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::pipeline::Step;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -116,7 +117,12 @@ struct Neighbour {
 impl Neighbour {
     fn new(subject: &ModelSubject, input: &TestInput) -> Result<Self, Failure> {
         let mut plan = subject.neighbour();
-        plan.path = std::path::absolute(&plan.path).map_err(|error| wrong(&error.to_string()))?;
+        // An order of a client names whole paths.
+        let steps = plan.options.pipeline.iter_mut().flat_map(|pipeline| &mut pipeline.steps);
+        let files = steps.filter_map(Step::model_mut).map(|model| &mut model.path);
+        for path in std::iter::once(&mut plan.path).chain(files) {
+            *path = std::path::absolute(&path).map_err(|error| wrong(&error.to_string()))?;
+        }
         let inputs = ModelInput::from_tensors(input.tensors.iter().cloned());
         let job = inputs.and_then(|inputs| Job::model(&*plan.name, inputs));
         let job = job.map_err(|error| wrong(&error.to_string()))?;
