@@ -306,13 +306,41 @@ fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
     let cases: [(&[&str], i32, &[&str]); 16] = [
         (&["--standby", "-1"], 2, &["invalid value '-1' for '--standby <N>'"]),
         (&["--operators", "-1"], 2, &["--operators: ", "`-1`"]),
-        (&["--http-tokens", "/none"], 2, &["--http-tokens: nothing is served: add --http"]),
-        (&["--http-group", "root"], 2, &["--http-group: nothing is served: add --http"]),
-        (&["--http-host", "gpu.example.org"], 2, &["--http-host: nothing is served: add --http"]),
-        (&["--insecure"], 2, &["--insecure: nothing is served: add --http"]),
-        (&["--access-log"], 2, &["--access-log: nothing is served: add --http"]),
-        (&["--nats-prefix", "one"], 2, &["--nats-prefix: no cluster is named: add --nats"]),
-        (&["--trace-sample", "0.5"], 2, &["--trace-sample: no traces are sent: add --trace"]),
+        (
+            &["--http-tokens", "/none"],
+            2,
+            &["--http-tokens: it says how HTTP and gRPC are served, and neither is: add --http"],
+        ),
+        (
+            &["--http-group", "root"],
+            2,
+            &["--http-group: it says how HTTP and gRPC are served, and neither is: add --http"],
+        ),
+        (
+            &["--http-host", "gpu.example.org"],
+            2,
+            &["--http-host: it says how HTTP and gRPC are served, and neither is: add --http"],
+        ),
+        (
+            &["--insecure"],
+            2,
+            &["--insecure: it says how HTTP and gRPC are served, and neither is: add --http"],
+        ),
+        (
+            &["--access-log"],
+            2,
+            &["--access-log: it says how HTTP and gRPC are served, and neither is: add --http"],
+        ),
+        (
+            &["--nats-prefix", "one"],
+            2,
+            &["--nats-prefix: it says how a cluster is reached, and none is named: add --nats"],
+        ),
+        (
+            &["--trace-sample", "0.5"],
+            2,
+            &["--trace-sample: it says how traces are sent, and none are: add --trace"],
+        ),
         (&[&http[..], &["--http-group", "root"]].concat(), 2, &["--http-group: ", "unix:/path"]),
         (
             &[&http[..], &["--http-tokens", "/none"]].concat(),
@@ -365,7 +393,9 @@ fn what_says_how_http_is_served_needs_an_address() {
     let show = gridpool(["config", "show", "--grpc", "127.0.0.1:0", "--config"]);
     show.arg(&path).run().output();
     gridpool(["run", "rot90", "--config"]).arg(&path).arg(data("grids.json")).run().output();
-    let none = ["GRIDPOOL_HTTP_HOST: nothing is served: add --http or --grpc"];
+    let none = [
+        "GRIDPOOL_HTTP_HOST: it says how HTTP and gRPC are served, and neither is: add --http or --grpc",
+    ];
     let serve = || gridpool(["serve", "--devices", "cpu:1"]);
     serve().env("GRIDPOOL_HTTP_HOST", "gpu.example.org").run().complains(2, &none);
     // What is off asks for nothing.

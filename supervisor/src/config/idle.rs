@@ -19,26 +19,31 @@ enum Needs {
 impl Needs {
     /// What a setting of the file lacks.
     fn in_file(self, setting: &str) -> String {
-        let (does, add) = match self {
-            Self::Address => {
-                ("how HTTP and gRPC are served, and neither is", "`http` or `grpc` with an address")
-            }
-            Self::Collector => {
-                ("how traces are sent, and none are", "`trace` with a collector's address")
-            }
-            Self::Servers => ("how a cluster is reached, and none is named", "`servers`"),
+        let add = match self {
+            Self::Address => "`http` or `grpc` with an address",
+            Self::Collector => "`trace` with a collector's address",
+            Self::Servers => "`servers`",
         };
-        format!("`{setting}` says {does}: add {add}, or leave it out")
+        format!("`{setting}` {}: add {add}, or leave it out", self.says())
     }
 
     /// What a flag lacks.
     fn of_flag(self) -> String {
-        let why = match self {
-            Self::Address => "nothing is served: add --http or --grpc with an address",
-            Self::Collector => "no traces are sent: add --trace with a collector's address",
-            Self::Servers => "no cluster is named: add --nats with its servers",
+        let add = match self {
+            Self::Address => "--http or --grpc with an address",
+            Self::Collector => "--trace with a collector's address",
+            Self::Servers => "--nats with its servers",
         };
-        format!("{why}, or leave it out")
+        format!("it {}: add {add}, or leave it out", self.says())
+    }
+
+    /// What such a setting says, and why it has no effect.
+    fn says(self) -> &'static str {
+        match self {
+            Self::Address => "says how HTTP and gRPC are served, and neither is",
+            Self::Collector => "says how traces are sent, and none are",
+            Self::Servers => "says how a cluster is reached, and none is named",
+        }
     }
 }
 
