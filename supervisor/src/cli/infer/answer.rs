@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use gridpool_client::{Answer, TensorOutputs};
+use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::Receipt;
 use gridpool_protocol::tensor::DataType;
 use gridpool_protocol::tensor::model::StepReport;
@@ -33,11 +34,17 @@ pub(super) fn write(
         writeln!(out, "{}", if tensor.elements() > SHOWN_MAX { " …" } else { "" })?;
     }
     writeln!(out, "{}", summary(model, &answer.receipt))?;
-    let report = answer.receipt.attempts.last().and_then(|attempt| attempt.infer.as_ref());
-    report.into_iter().flat_map(|report| &report.steps).try_for_each(|step| {
+    let Some(attempt) = answer.receipt.attempts.last() else { return Ok(()) };
+    let steps = attempt.infer.iter().flat_map(|report| &report.steps);
+    steps.into_iter().try_for_each(|step| {
         let StepReport { name, sha256: _, device_us, device_bytes, host_bytes } = step;
         let ms = device_us / 1e3;
-        let taken = format!("took {device_bytes} bytes on the device, {host_bytes} over the host");
+        let taken = match attempt.device.kind {
+            DeviceKind::Cpu => format!("took {device_bytes} bytes of other steps"),
+            DeviceKind::Gpu => {
+                format!("took {device_bytes} bytes on the device, {host_bytes} over the host")
+            }
+        };
         writeln!(out, "  step {name}: {ms:.1} ms, {taken}")
     })
 }
