@@ -120,6 +120,31 @@ fn what_is_said_of_a_text_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn what_newcomers_type_is_told_what_to_type_instead() {
+    let (tasks, grids) = (data("tasks").display().to_string(), data("grids.json"));
+    let solvers = data("solvers.py").display().to_string();
+    run("@").arg(&grids).run().complains(65, &["@: no file is named: write @FILE or @FILE:NAME"]);
+    let folder = format!("{tasks}: it is a folder: name a file of programs");
+    run(&format!("@{tasks}")).arg(&grids).run().complains(65, &[&folder]);
+    gridpool(["check", &tasks]).run().complains(65, &[&folder]);
+    run(&format!("@{solvers}:")).arg(&grids).run().complains(65, &["it has 4 programs: name one"]);
+    let bars = "write `|` between ops, and arguments in brackets: replace(1, 7)";
+    run("rot90 trim").arg(&grids).run().complains(2, &[bars]);
+    run("rot90")
+        .arg("no*.json")
+        .run()
+        .complains(65, &["no*.json: no file has this name, and your"]);
+    let model = data("models/mlp.onnx");
+    run("rot90").arg(model).run().complains(65, &["mlp.onnx: it begins as no JSON, .npz"]);
+    let programs = format!("{solvers}: it is a file of programs, not of grids: it stands in the");
+    run("rot90").arg(&solvers).run().complains(65, &[&programs]);
+    let swapped = gridpool(["solve", &tasks, &solvers, "--devices=cpu:1"]).run();
+    swapped.complains(65, &[&programs]);
+    let empty = gridpool(["solve", "-", &tasks, "--devices=cpu:1"]).stdin("").run();
+    empty.complains(65, &["gridpool: standard input has no `def solve_commonest"]);
+}
+
+#[test]
 fn swapped_arguments_are_corrected() {
     let tasks = data("tasks").display().to_string();
     let swapped = format!("`{tasks}` is a folder, not a program: write the program first, ");

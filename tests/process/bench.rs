@@ -132,7 +132,7 @@ fn mistakes_in_what_solvers_to_measure_are_told() {
         path
     };
     let none = file("none.py", "BG = 5\n");
-    of_solvers(&none).run().complains(2, &["none.py has no `def solve_", "it has no functions"]);
+    of_solvers(&none).run().complains(65, &["none.py has no `def solve_", "it has no functions"]);
     let bad = "def solve_lines(I):\n    return rot91(I)\n";
     let only_bad = of_solvers(&file("bad.py", bad)).run();
     only_bad.complains(2, &["no solver compiles: solve_lines does not compile: line 2", "rot91"]);

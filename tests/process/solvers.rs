@@ -307,7 +307,7 @@ fn solve_without_a_solver_for_any_task_is_an_error() {
     let (_folder, path) = file("def turned(I):\n    return rot90(I)\n");
     let task = data("tasks/quarter_turn.json");
     let ended = gridpool(["solve", &path, "--devices", "cpu:1"]).arg(&task).run();
-    assert_eq!(ended.code, Some(2), "{}", ended.stdout);
+    assert_eq!(ended.code, Some(65), "{}", ended.stdout);
     let want = "has no `def solve_quarter_turn(I):`; to run one function over all tasks, write";
     assert!(ended.stderr.contains(want), "{}", ended.stderr);
     let named =

@@ -58,7 +58,9 @@ pub(super) fn calls(
         ',' => "a comma stands between arguments only; ops are joined by `|`".to_owned(),
         _ => format!("expected `|` or the end, found `{other}`"),
     };
-    Err(parser.error(parser.here(), message))
+    let help = "write `|` between ops, and arguments in brackets: replace(1, 7)".to_owned();
+    let error = parser.error(parser.here(), message);
+    Err(error.with_any_help(other.is_ascii_alphanumeric().then_some(help)))
 }
 
 struct Parser<'a> {

@@ -23,7 +23,7 @@ use super::interrupt::Interrupt;
 use super::text::fitted;
 use super::work::Unfinished;
 use super::{columns, say, say_json};
-use crate::programs::{FileName, ProgramText, parse, read};
+use crate::programs::{FileName, ProgramText, name_of, parse, read};
 
 /// Jobs in flight; less than the pool allows one client.
 const JOBS_IN_FLIGHT_MAX: usize = 32;
@@ -127,14 +127,14 @@ pub(super) fn with_solvers(
         });
     }
     if tasks.iter().all(|task| matches!(task.program, Err(Ended::NoSolver))) {
-        return Err(CommandError::Usage(no_solver(&file, &source, &tasks)));
+        return Err(CommandError::NoPrograms(no_solver(&file, &source, &tasks)));
     }
     Ok(tasks)
 }
 
 /// Says that no task has a solver, and what the file has.
 fn no_solver(file: &Path, source: &Source<'_>, tasks: &[Task]) -> String {
-    let file = file.display();
+    let file = name_of(file);
     let wanted = tasks.first().map_or_else(String::new, |task| format!("solve_{}", task.name));
     let others = match tasks.len().saturating_sub(1) {
         0 => String::new(),

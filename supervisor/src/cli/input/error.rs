@@ -306,6 +306,18 @@ pub enum Cause {
         /// The program that unpacks it.
         unpack: &'static str,
     },
+    /// A pattern that the shell has left as it is.
+    #[error("no file has this name, and your shell has found none that fits the pattern")]
+    Pattern,
+    /// Python.
+    #[error(
+        "it is a file of programs, not of grids: it stands in the place of PROGRAM, `@FILE:NAME`, and of `gridpool \
+         solve` before the tasks"
+    )]
+    Programs,
+    /// Neither JSON nor another format.
+    #[error("it begins as no JSON, .npz, .npy array or Arrow file does")]
+    Unrecognised,
     /// A pair in a list of grids.
     #[error("this is a pair in a list of grids: put grids and pairs into separate files")]
     PairAmongGrids,

@@ -106,12 +106,18 @@ fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
     let claims = |format: &str| has_extension(path, format);
     let file = File::open(path).map_err(|error| {
         let is_absent = matches!(error.kind(), ErrorKind::InvalidFilename | ErrorKind::NotFound);
-        match is_absent && looks_like_json(path) {
-            true => Cause::NotAFile.into(),
-            false => unreadable(error),
+        match is_absent {
+            true if looks_like_json(path) => Cause::NotAFile.into(),
+            true if path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?".contains(byte)) => {
+                Cause::Pattern.into()
+            }
+            true | false => unreadable(error),
         }
     });
     let inputs = file.and_then(take_bytes).and_then(|bytes| {
+        if claims("py") {
+            return Err(Cause::Programs.into());
+        }
         if claims("npy") && !has_magic(&bytes) && !format::is_zip(&bytes) {
             let reason = "it does not begin with \\x93NUMPY".to_owned();
             return Err(Cause::NotNpy { reason }.into());
@@ -155,7 +161,11 @@ fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Diagnost
     } else {
         // One line alone may be a whole document, unless the name says otherwise.
         let read = if has_extension(file, "jsonl") { json::lines::read } else { json::read };
-        read(format::text(bytes)?)?
+        let text = format::text(bytes)?;
+        match text.trim_ascii_start() {
+            [] | [b'[' | b'{' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n', ..] => read(text)?,
+            [..] => return Err(Cause::Unrecognised.into()),
+        }
     };
     Ok(match contents {
         Contents::Grids(grids) => vec![(name, Body::Grids(grids))],

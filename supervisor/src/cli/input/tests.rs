@@ -85,7 +85,8 @@ fn an_error_in_json_names_task_pair_side_row_and_column() {
     let cases = [
         // Not JSON.
         ("", "it is empty: expected JSON, a .npz, a .npy array or an Arrow file"),
-        ("hello", "line 1, column 1: not JSON: expected value"),
+        ("hello", "it begins as no JSON, .npz, .npy array or Arrow file does"),
+        ("nothing", "line 1, column 2: not JSON: expected ident"),
         ("[[[1, 2]\n[3, 4]]]", "line 2, column 1: not JSON: expected `,` or `]`"),
         (r#"{"train": [{"input": [[1,"#, "line 1, column 25: not JSON: EOF while parsing"),
         ("[[[1]]] []", "line 1, column 9: not JSON: trailing characters"),
