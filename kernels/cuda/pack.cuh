@@ -1,8 +1,9 @@
 // Packs results of unknown size: each value gets a place right after the value before it, and its cells are
 // gathered there, so that the host copies only used bytes.
 //
-// One block adds up the areas of a tile of values; then each block knows where its own tile starts. There are
-// no atomics: places are the same in every run.
+// One block adds up the areas of a tile of values; then each block knows where its own tile starts. If there is only one
+// tile, each block that gathers adds up by itself what lies before its values. There are no atomics: places are the
+// same in every run.
 
 #pragma once
 
@@ -67,14 +68,41 @@ __device__ __noinline__ void place(const Step &step) {
     }
 }
 
+// Gives the values of a block their places, if all values are one tile, and leaves the total area after the sums.
+// Returns the place of this warp's value.
+__device__ inline u32 place_in_tile(const Step &step) {
+    __shared__ Slots slots, places;
+    const u32 first = blockIdx.x * BLOCK_WARPS;
+    u32 sum = 0, start = 0;
+#pragma unroll 1
+    for (u32 at = threadIdx.x; at < first; at += BLOCK_THREADS) {
+        sum += area_of(step, at);
+    }
+    sum_before_in_block(slots, sum, start);
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+        for (u32 value = first; value < first + BLOCK_WARPS && value < step.values; value += 1) {
+            step.places[value] = places[value - first] = start;
+            start += area_of(step, value);
+        }
+        if (first + BLOCK_WARPS >= step.values) {
+            step.sums[1] = start;
+        }
+    }
+    __syncthreads();
+    return places[warp()];
+}
+
 // Gathers the planes that the result has. One warp per value.
 __device__ __noinline__ void pack(const Step &step) {
+    const bool is_one_tile = step.values <= TILE_VALUES;
+    const u32 in_tile = is_one_tile && step.values > 0 ? place_in_tile(step) : 0;
     const u32 value = value_of_warp();
     if (value >= step.values) {
         return;
     }
     const u32 from = step.places_before ? step.places_before[value] : step.from.extent.start(step.offsets, value);
-    const u32 to = step.places[value];
+    const u32 to = is_one_tile ? in_tile : step.places[value];
     const u32 cells = area_of(step, value);
     if (step.to.cells) {
         copy_cells(step.from.cells + from, cells, step.to.cells + to);

@@ -113,7 +113,7 @@ impl Kernel {
     pub const IMAGES: &'static Self = &KERNELS[2];
     /// Lists the objects of the grids of the input; [`Kernel::CHAIN_LARGE`] those of large grids.
     pub const LISTS: &'static Self = &KERNELS[3];
-    /// The first of three kernels that pack a result of unknown size: adds up areas.
+    /// The first of three kernels that pack a result of unknown size: adds up areas. See [`packing`].
     pub const ADD_AREAS: &'static Self = &KERNELS[4];
     /// The second: gives every value its place.
     pub const PLACE: &'static Self = &KERNELS[5];
@@ -206,11 +206,22 @@ pub fn is_small(program: &Program, area_max: usize) -> bool {
         })
 }
 
-/// The kernels that one chunk of a batch launches for `program`, in order.
-pub fn kernels_of(program: &Program, area_max: usize) -> impl Iterator<Item = &'static Kernel> {
+/// The kernels that pack so many values, in order: those of one tile need no sums before.
+#[must_use]
+pub fn packing(values: u32) -> &'static [&'static Kernel] {
+    const ALL: &[&Kernel] = &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK];
+    if values > TILE_VALUES { ALL } else { &ALL[2..] }
+}
+
+/// The kernels that one chunk of a batch of so many items launches for `program`, in order.
+pub fn kernels_of(
+    program: &Program,
+    area_max: usize,
+    items: u32,
+) -> impl Iterator<Item = &'static Kernel> {
     let is_small = is_small(program, area_max);
-    let packing: &[_] =
-        if program.is_packed() { &[Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK] } else { &[] };
+    let values = items.saturating_mul(program.gives().tuple.map_or(1, u32::from));
+    let packing = if program.is_packed() { packing(values) } else { &[] };
     let launched = segments(program).into_iter().flat_map(move |segment| match segment {
         Segment::Chain(_, kernel) if is_small || kernel == Kernel::IMAGES => vec![kernel],
         Segment::Chain(_, kernel) => vec![kernel, Kernel::CHAIN_LARGE],
@@ -334,9 +345,11 @@ mod tests {
         ] {
             let program = Program::compile(text, Ties::Cpython).unwrap();
             assert_eq!(program.is_packed(), packs, "{text}");
-            let packing = [Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK];
-            let kernels: Vec<_> = kernels_of(&program, 900).collect();
-            assert_eq!(kernels.ends_with(&packing), packs, "{text}");
+            for items in [2, 5_000] {
+                let kernels: Vec<_> = kernels_of(&program, 900, items).collect();
+                assert_eq!(kernels.ends_with(&[Kernel::PACK]), packs, "{text}");
+                assert_eq!(kernels.contains(&Kernel::PLACE), packs && items > 2, "{text}");
+            }
         }
     }
 
@@ -347,7 +360,7 @@ mod tests {
         assert_eq!(Kernel::CHAIN.blocks(100_000), 3_125);
         assert_eq!(Kernel::IMAGES.blocks(12_288), 1_024);
         assert_eq!(blocks(Kernel::CHAIN_LARGE), [1, 1, 1, 513]);
-        assert_eq!(blocks(Kernel::PLACE), [1, 1, 1, 2]);
+        assert_eq!(blocks(Kernel::PLACE), [1, 1, 1, 5]);
     }
 
     #[test]

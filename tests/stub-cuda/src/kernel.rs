@@ -348,6 +348,9 @@ impl Device<'_> {
     /// Gathers the planes that the result has.
     fn pack(&mut self) -> Result<(), Illegal> {
         let step = self.step;
+        if step.values <= TILE_VALUES {
+            self.place()?;
+        }
         for value in 0..step.values as usize {
             let from = self.start_before(value)?;
             let to = self.u32(step.places, value)? as usize;

@@ -86,7 +86,7 @@ impl Default for SelfTest {
 fn expected_launches(kind: DeviceKind, program: &Program) -> Vec<&'static str> {
     match kind {
         DeviceKind::Cpu => program.steps().iter().map(|step| step.op.name()).collect(),
-        DeviceKind::Gpu => kernels_of(program, 0).map(|kernel| kernel.name).collect(),
+        DeviceKind::Gpu => kernels_of(program, 0, 1).map(|kernel| kernel.name).collect(),
     }
 }
 

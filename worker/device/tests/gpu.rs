@@ -399,7 +399,7 @@ fn a_receipt_names_every_kernel_of_the_program_with_its_launches_and_time() {
         let row = |name| work.kernels.iter().find(|row| row.name == name).unwrap();
         // Those that a chunk of any grids launches.
         let kernels: Vec<_> =
-            kernels_of(&program, 1).filter(|k| *k != Kernel::CHAIN_LARGE).collect();
+            kernels_of(&program, 1, 1).filter(|k| *k != Kernel::CHAIN_LARGE).collect();
         let in_one_chunk = |kernel| kernels.iter().filter(|other| **other == kernel).count();
         // A hundred items at a time, or fewer if an item has several values.
         let chunks = row(kernels[0].name).launches as usize / in_one_chunk(kernels[0]);

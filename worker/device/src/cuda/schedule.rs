@@ -4,7 +4,7 @@
 use gridpool_kernels::argument::{
     self, DeviceAddress, ExtentArgument, OpArgument, PicturesArgument, StepArgument,
 };
-use gridpool_kernels::module::{Kernel, Segment, is_small, segments};
+use gridpool_kernels::module::{self, Kernel, Segment, is_small, segments};
 use gridpool_protocol::program::{Kind, Program};
 
 use super::scratch::{STAGES_MAX, leaves_pictures, picture_capacity};
@@ -148,9 +148,9 @@ pub(super) fn launches(program: &Program, places: &Places) -> Vec<(&'static Kern
     launches
 }
 
-/// The kernels that pack a result.
-pub(super) fn packing(pack: StepArgument) -> [(&'static Kernel, StepArgument); 3] {
-    [Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK].map(|kernel| (kernel, pack))
+/// The kernels that pack a result, each with its argument.
+pub(super) fn packing(pack: StepArgument) -> impl Iterator<Item = (&'static Kernel, StepArgument)> {
+    module::packing(pack.values).iter().map(move |kernel| (*kernel, pack))
 }
 
 /// Progress through a program: where the next launch finds its input.

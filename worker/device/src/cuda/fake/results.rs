@@ -230,7 +230,7 @@ fn a_small_job_is_one_copy_or_none_and_one_wait() {
     let one = GridBatch::from_grids([&Grid::from_rows(&[[1, 2, 3]]).unwrap()]).unwrap();
     // Kernels write small results to the host.
     for (text, kernels, copies_in) in
-        [("rot90", 1, 0), ("trim", 4, 1), ("o_g(5)", 1, 0), ("palette", 1, 0)]
+        [("rot90", 1, 0), ("trim", 2, 1), ("o_g(5)", 1, 0), ("palette", 1, 0)]
     {
         let program = compile(text);
         for _ in 0..2 {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use gridpool_kernels::known_answer::{KNOWN_ANSWERS, KnownAnswer};
-use gridpool_kernels::module::{TILE_VALUES, chain_code, kernels_of};
+use gridpool_kernels::module::{self, TILE_VALUES, chain_code, kernels_of};
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::limits::GRID_CELLS_MAX;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
@@ -119,12 +119,12 @@ static ALL_PROGRAMS: LazyLock<Vec<Program>> = LazyLock::new(|| {
 
 fn each_program(check: impl Fn(&Program, &Memory, &[StepArgument])) {
     for program in ALL_PROGRAMS.iter() {
-        for (items, cells) in [(7, 100), (400, 400), (1, 8_000)] {
+        for (items, cells) in [(7, 100), (400, 400), (1_200, 1_300), (1, 8_000)] {
             let cells = cells.max(items * program.grids_per_item());
             let Some(memory) = Memory::new(program, items, cells) else { continue };
             let launches = launches(program, &memory.places);
             let names: Vec<_> = launches.iter().map(|(kernel, _)| kernel.name).collect();
-            let want = kernels_of(program, memory.places.area_max).map(|kernel| kernel.name);
+            let want = kernels_of(program, memory.places.area_max, items).map(|kernel| kernel.name);
             assert_eq!(names, want.collect::<Vec<_>>());
             let steps: Vec<_> = launches.into_iter().map(|(_, step)| step).collect();
             check(program, &memory, &steps);
@@ -134,7 +134,9 @@ fn each_program(check: impl Fn(&Program, &Memory, &[StepArgument])) {
 
 /// Launches that make or move values, without those that only pack.
 fn makers<'a>(program: &Program, launches: &'a [StepArgument]) -> &'a [StepArgument] {
-    &launches[..launches.len() - if program.is_packed() { 3 } else { 0 }]
+    let packs = |launch: &StepArgument| module::packing(launch.values).len();
+    let packing = launches.last().filter(|_| program.is_packed()).map_or(0, packs);
+    &launches[..launches.len() - packing]
 }
 
 /// The last step that a launch does, by the place of its last op.
@@ -167,7 +169,7 @@ fn written(
     ]
 }
 
-/// The parts that the three packing kernels write.
+/// The parts that the packing kernels write.
 fn packed(memory: &Memory, argument: &StepArgument) -> Vec<(DeviceAddress, usize)> {
     let (values, capacity) = (argument.values as usize, memory.result.capacity());
     let planes = [argument.to.cells, argument.packed_low, argument.packed_high];
