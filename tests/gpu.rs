@@ -68,7 +68,8 @@ impl Devices {
         let (got, work) = run(&mut self.gpu);
         assert_same(program, batch, &got, &want);
         assert_eq!(work.sum().item_errors, reference.sum().item_errors, "{}", program.text());
-        for kernel in kernels_of(program, 1, u32::try_from(batch.len()).unwrap()) {
+        // Those that a chunk of any grids launches.
+        for kernel in kernels_of(program, 1, 1) {
             let launched = work.kernels.iter().any(|k| k.name == kernel.name && k.launches > 0);
             assert!(launched, "{}: no launch of {}", program.text(), kernel.name);
         }
