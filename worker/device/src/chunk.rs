@@ -90,15 +90,15 @@ impl<'a> Feed<'a> {
         self.cells_in_max = cells_in_max;
     }
 
-    /// Most cells of the results of a chunk.
+    /// Most cells that a chunk makes, which are bytes of a solver's results.
     pub(crate) fn cells_max(&self) -> usize {
         self.limits.cells_max
     }
 
-    /// Takes back the pieces of a chunk, for chunks of half as many items.
+    /// Takes back the pieces of a chunk. From now on no chunk has more than half of its items.
     pub(crate) fn take_back(&mut self, pieces: &[Piece]) {
         let items = pieces.last().map_or(0, |piece| piece.of_chunk.items.end);
-        self.limits.items_max = (items / 2).max(1);
+        self.limits.items_max = self.limits.items_max.min(items / 2).max(1);
         let spans = pieces.iter().map(|piece| {
             let Piece { attempt, of_batch, .. } = piece;
             Span { attempt: *attempt, items: of_batch.items.clone() }

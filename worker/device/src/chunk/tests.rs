@@ -210,3 +210,50 @@ fn an_attempt_with_bad_tables_is_left_out_wherever_they_are_bad() {
         }
     }
 }
+
+#[test]
+fn what_is_taken_back_comes_again_in_smaller_chunks_and_no_limit_rises() {
+    let program = compile("rot90");
+    let mut sources = [singles(&program, &[1; 70]), singles(&program, &[2; 30])];
+    let attempts = sources.each_mut().map(|source| {
+        let layout = source.batch.layout().unwrap();
+        let input = SharedSlice::private(&mut source.input);
+        let output = SharedSlice::private(&mut source.output);
+        GridAttempt::new(&program, layout, source.items.clone(), input, output).unwrap()
+    });
+    let dispatch = GridDispatch { program: &program, attempts: &attempts };
+    let mut rest = vec![Span { attempt: 0, items: 0..70 }, Span { attempt: 1, items: 0..30 }];
+    let limits = ChunkLimits { items_max: 80, cells_max: 1_000 };
+    let mut feed = Feed::new(&dispatch, &mut rest, limits, 1_000);
+    let next = |feed: &mut Feed<'_>| {
+        let grids = feed.plan();
+        let (mut shapes, mut offsets) = (vec![[0; 2]; grids], vec![[0; 4]; grids + 1]);
+        let mut pieces = Vec::new();
+        feed.fill(&mut shapes, &mut offsets, &mut pieces, |_, refusal| panic!("{refusal}"));
+        pieces
+    };
+    let items = |pieces: &[Piece]| {
+        let of = |piece: &Piece| {
+            piece.of_batch.items.clone().map(|item| (piece.attempt, item)).collect::<Vec<_>>()
+        };
+        pieces.iter().flat_map(of).collect::<Vec<_>>()
+    };
+    let large = next(&mut feed);
+    assert_eq!(items(&large).len(), 80);
+    feed.take_back(&large);
+    let halves = [next(&mut feed), next(&mut feed)];
+    assert_eq!(halves.each_ref().map(|half| items(half).len()), [40, 40]);
+    assert_eq!(halves.iter().flat_map(|half| items(half)).collect::<Vec<_>>(), items(&large));
+    // Another lane had begun the large one before that.
+    feed.take_back(&halves[1]);
+    feed.take_back(&large);
+    let mut again = Vec::new();
+    while !feed.is_empty() {
+        let chunk = next(&mut feed);
+        assert!(items(&chunk).len() <= 20);
+        again.extend(items(&chunk));
+    }
+    let rest = (0..30).map(|item| (1, item)).filter(|at| !items(&large).contains(at));
+    let want = items(&large).into_iter().chain(items(&halves[1])).chain(rest);
+    assert_eq!(again, want.collect::<Vec<_>>());
+}

@@ -7,11 +7,13 @@
 #![expect(unsafe_code, reason = "starts kernels over this lane's own buffers")]
 
 mod copies;
+mod places;
 mod solver;
 
 use std::ops::Range;
+use std::time::Instant;
 
-use gridpool_kernels::argument::{DeviceAddress, StepArgument};
+use gridpool_kernels::argument::StepArgument;
 use gridpool_kernels::module::Kernel;
 use gridpool_kernels::part::Part;
 use gridpool_protocol::program::Program;
@@ -22,8 +24,7 @@ use super::gpu::Gpu;
 use super::launch::Launcher;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use super::pass::{Bytes, Ends, InputLayout, Pass};
-use super::schedule::{Places, ResultPlaces, ScratchPlaces, StagePlaces, launches};
-use super::scratch::ScratchLayout;
+use super::schedule::launches;
 use super::solve::Work;
 use crate::chunk::{Feed, Piece};
 use crate::device::{AttemptRefusal, GridDispatch};
@@ -61,8 +62,8 @@ pub(super) struct Flight {
     progress: Progress,
     /// It is of a solver, and nobody has seen to what its first launch left.
     may_have_left: bool,
-    /// What runs of it is being stopped.
-    is_stopped: bool,
+    /// When what runs of it was last told to stop.
+    stopped: Option<Instant>,
 }
 
 /// How far a chunk is.
@@ -138,8 +139,8 @@ impl Lane {
         let bytes = Bytes { own: vec![[0; 2]; self.pieces.len()], ..Bytes::default() };
         let may_have_left = work.solver.is_some();
         let progress = if pass.result.is_packed() { Progress::Tables } else { Progress::All };
-        let (areas, is_stopped) = (Vec::new(), false);
-        let mut flight = Flight { pass, bytes, areas, progress, may_have_left, is_stopped };
+        let (areas, stopped) = (Vec::new(), None);
+        let mut flight = Flight { pass, bytes, areas, progress, may_have_left, stopped };
         let started = self.start(gpu, work, &mut flight);
         // Even after a failure the stream may hold work.
         self.flight = Some(flight);
@@ -189,8 +190,8 @@ impl Lane {
         }
     }
 
-    /// Whether a chunk is under way that needs another copy after its tables have arrived.
-    pub(super) fn waits_for_tables(&self) -> bool {
+    /// Whether a chunk is under way whose result is packed.
+    pub(super) fn is_packed(&self) -> bool {
         self.flight.as_ref().is_some_and(|flight| flight.pass.result.is_packed())
     }
 
@@ -211,7 +212,7 @@ impl Lane {
             false => Rest::Ran,
         };
         self.driver.synchronize(self.stream)?;
-        if rest == Rest::Ran && self.flight.as_ref().is_some_and(Flight::waits_for_tables) {
+        if rest == Rest::Ran && self.flight.as_ref().is_some_and(Flight::has_only_tables) {
             self.start_rest(work.dispatch)?;
             if self.flight.as_ref().is_some_and(|flight| !flight.pass.writes_near) {
                 self.driver.synchronize(self.stream)?;
@@ -221,10 +222,16 @@ impl Lane {
         self.launcher.collect(&self.driver, &mut done.tally)?;
         match rest {
             Rest::Ran => return self.deliver(work.dispatch, flight, done).map(Some),
-            Rest::TooLarge => feed.take_back(&self.pieces),
+            Rest::TooLarge => {
+                flight.bytes.add_to(&self.pieces, done);
+                feed.take_back(&self.pieces);
+            }
             Rest::Cancelled => {
                 for piece in &self.pieces {
-                    done.attempts[piece.attempt] = Err(AttemptRefusal::Cancelled);
+                    let attempt = &mut done.attempts[piece.attempt];
+                    if attempt.is_ok() {
+                        *attempt = Err(AttemptRefusal::Cancelled);
+                    }
                 }
             }
         }
@@ -239,6 +246,11 @@ impl Lane {
             Some(_) => self.driver.synchronize(self.stream),
             None => Ok(()),
         }
+    }
+
+    /// Whether the chunk's first launch was stopped, or left items that [`Lane::finish`] is to run.
+    pub(super) fn has_left_some(&self) -> bool {
+        self.flight.as_ref().is_some_and(|flight| flight.progress == Progress::Left)
     }
 
     /// Whether a chunk is under way.
@@ -341,74 +353,6 @@ impl Lane {
         Ok(())
     }
 
-    fn places(&self, dispatch: &GridDispatch<'_>, pass: &Pass) -> Places {
-        let items = u32::try_from(pass.batch.items()).expect("a batch counts its items in 32 bits");
-        let sums = self.output(pass).plus(pass.sums_start());
-        let near = pass.reads_near.then(|| self.input_staging.on_device());
-        let input = near.unwrap_or_else(|| self.input.at(0));
-        Places {
-            items,
-            cells: pass.batch.cell_count(),
-            area_max: pass.area_max,
-            input: StagePlaces { shapes: input, cells: input.plus(pass.input.cells_start()) },
-            offsets: input.plus(pass.input.offsets_start()),
-            scratch: self.scratch_places(&pass.scratch, sums),
-            result: self.result_places(dispatch, pass),
-            even: None,
-            planes: None,
-        }
-    }
-
-    fn scratch_places(&self, layout: &ScratchLayout, sums: DeviceAddress) -> ScratchPlaces {
-        let at = |part: &Range<usize>| self.scratch.at(part.start);
-        ScratchPlaces {
-            status: layout.status.each_ref().map(at),
-            stages: layout
-                .stages
-                .each_ref()
-                .map(|stage| StagePlaces { shapes: at(&stage.shapes), cells: at(&stage.cells) }),
-            labels_low: at(&layout.labels_low),
-            labels_high: at(&layout.labels_high),
-            sums,
-        }
-    }
-
-    /// Where kernels write the sums and the result.
-    fn output(&self, pass: &Pass) -> DeviceAddress {
-        if pass.writes_near { self.output_staging.on_device() } else { self.output.at(0) }
-    }
-
-    fn result_places(&self, dispatch: &GridDispatch<'_>, pass: &Pass) -> ResultPlaces {
-        let output = self.output(pass);
-        let at = |part: Part| {
-            let place = pass.part(part);
-            if place.is_empty() { DeviceAddress::default() } else { output.plus(place.start) }
-        };
-        ResultPlaces {
-            status: at(Part::Status),
-            shapes: at(Part::Shapes),
-            origins: at(Part::Origins),
-            offsets: at(Part::Offsets),
-            numbers: at(Part::Numbers),
-            palettes: at(Part::Palettes),
-            counts: at(Part::Counts),
-            labels_low: at(Part::LabelsLow),
-            labels_high: self.high_labels_place(dispatch, pass),
-            cells: at(Part::Cells),
-        }
-    }
-
-    /// Where kernels write the second bytes of labels. They are few, so they go straight to host memory.
-    fn high_labels_place(&self, dispatch: &GridDispatch<'_>, pass: &Pass) -> DeviceAddress {
-        let piece = &self.pieces[0];
-        let layout = dispatch.attempts[piece.attempt].output_layout();
-        match (Part::LabelsHigh.span(layout, &piece.of_batch), pass.only_output()) {
-            (None, _) => DeviceAddress::default(),
-            (Some(span), Some(output)) => output.plus(span.start),
-            (Some(_), None) => self.high_labels.on_device(),
-        }
-    }
-
     /// Starts copying the parts that a packed result's tables describe.
     fn start_rest(&mut self, dispatch: &GridDispatch<'_>) -> Result<(), Fault> {
         let mut flight = self.flight.take().expect("a chunk is under way");
@@ -450,8 +394,8 @@ impl Lane {
 }
 
 impl Flight {
-    /// Whether another copy starts once what is under way is done.
-    fn waits_for_tables(&self) -> bool {
+    /// Whether the parts that its tables describe are not copied yet.
+    fn has_only_tables(&self) -> bool {
         self.progress == Progress::Tables
     }
 }

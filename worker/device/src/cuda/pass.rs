@@ -15,6 +15,7 @@ use gridpool_protocol::program::Program;
 use super::scratch::ScratchLayout;
 use super::solve::stop::STOP_BYTES;
 use crate::chunk::Piece;
+use crate::tally::Totals;
 
 /// Bytes of the number that gives the area of a packed result. It is the last of the sums.
 pub(super) const AREA_BYTES: usize = 4;
@@ -233,4 +234,17 @@ pub(super) struct Bytes {
     pub(super) shared: [u64; 2],
     /// In and out, for each piece alone.
     pub(super) own: Vec<[u64; 2]>,
+}
+
+impl Bytes {
+    /// Adds them to the attempts of a chunk that gave no results; what pieces share to the last.
+    pub(super) fn add_to(&self, pieces: &[Piece], done: &mut Totals) {
+        let shared = pieces.last().map(|piece| (piece, &self.shared));
+        for (piece, [h2d, d2h]) in pieces.iter().zip(&self.own).chain(shared) {
+            if let Ok(sum) = &mut done.attempts[piece.attempt] {
+                sum.h2d_bytes += h2d;
+                sum.d2h_bytes += d2h;
+            }
+        }
+    }
 }

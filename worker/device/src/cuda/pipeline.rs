@@ -7,7 +7,7 @@
 use std::hint;
 
 use gridpool_kernels::module::{Kernel, Segment, segments};
-use gridpool_protocol::limits::{JOB_CELLS_MAX, RESULT_BYTES_MAX};
+use gridpool_protocol::limits::{GRID_CELLS_MAX, JOB_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::Program;
 
 use super::gpu::Gpu;
@@ -26,7 +26,7 @@ const CHUNK_CELLS_MIN: usize = 1 << 20;
 
 /// Most items of a chunk of a solver: the sum of all results, each of at most 2^16 bytes, is counted in 32 bits.
 const SOLVED_ITEMS_MAX: usize = (1 << 16) - 1;
-const _: () = assert!(RESULT_BYTES_MAX <= 1 << 16);
+const _: () = assert!(RESULT_BYTES_MAX <= 1 << 16 && GRID_CELLS_MAX <= 1 << 16);
 
 /// A program of more passes over its values than this gets smaller chunks. An H200 takes at most 0.2 ns for a cell
 /// and a pass.
@@ -64,6 +64,7 @@ pub(super) fn run(
         Err(fault) if fault.ends_worker() => lanes.iter_mut().for_each(Lane::forget),
         // All of them, even if one fails: their copies reach the attempts' memory.
         Err(_) => {
+            lanes.iter().try_for_each(|lane| lane.stop(&work))?;
             let settled = lanes.iter_mut().map(Lane::settle).fold(Ok(()), Result::and);
             let stop = work.solver.as_ref().map(|of| &of.solving.stop);
             stop.map_or(Ok(()), |stop| stop.settle(&gpu.driver)).and(settled)?;
@@ -96,7 +97,6 @@ fn go_round(
         let at = turn % lanes.len();
         finish(gpu, (lanes, at), work, feed, done)?;
         if !feed.is_empty() {
-            gpu.allocator.gauges().chunk_is_done();
             feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
             lanes[at].begin(gpu, work, feed, done)?;
         }
@@ -133,20 +133,23 @@ fn finish(
     feed: &mut Feed<'_>,
     done: &mut Totals,
 ) -> Result<(), Fault> {
-    let others = |lanes: &[Lane]| {
-        let waiting = lanes.iter().enumerate().filter(|(_, lane)| lane.waits_for_tables());
-        waiting.filter(|(other, _)| *other != at).count()
+    let poll_all = |lanes: &mut [Lane], work: &Work<'_>| {
+        lanes.iter_mut().try_fold(true, |all, lane| Ok::<_, Fault>(lane.poll(work)? && all))
     };
-    if lanes[at].waits_for_tables() && others(lanes) > 0 {
+    let waiting = lanes.iter().filter(|lane| lane.is_packed()).count();
+    if lanes[at].is_packed() && (waiting > 1 || work.solver.is_some()) {
         while !lanes[at].poll(work)? {
-            for lane in lanes.iter_mut() {
-                lane.poll(work)?;
-            }
+            poll_all(lanes, work)?;
+            hint::spin_loop();
+        }
+        // What is run again has the GPU alone: it would wait for the others' launches, and nobody could stop them.
+        while lanes[at].has_left_some() && !poll_all(lanes, work)? {
             hint::spin_loop();
         }
     }
     if lanes[at].finish(gpu, work, feed, done)?.is_some() {
         gpu.allocator.gauges().position.chunk_is_done(at);
+        gpu.allocator.gauges().chunk_is_done();
     }
     Ok(())
 }

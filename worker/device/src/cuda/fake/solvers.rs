@@ -26,6 +26,8 @@ fn a_chunk_whose_results_are_too_large_runs_again_in_halves() {
                 adopt(&mut device, &mut source[0].output);
             }
             let report = assert_right_together(&mut device, &mut source);
+            // What was copied for chunks that were too large counts.
+            assert!(report.sum().h2d_bytes >= 4 * batch.cells().len() as u64);
             let solve = report.kernels.iter().find(|kernel| kernel.name == SOLVE).unwrap();
             assert_eq!(solve.launches, launched, "{side}");
             release_all(&mut device, &mut source);

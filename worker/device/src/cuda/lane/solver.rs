@@ -6,7 +6,9 @@
 
 use std::hint;
 use std::ops::Range;
+use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_kernels::argument::{DeviceAddress, PicturesArgument, StepArgument};
 use gridpool_kernels::part::Part;
 use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, SOLVE, STOPPED, SolveArgument};
@@ -14,7 +16,7 @@ use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, SOLVE, STOPPED, SolveArg
 use super::{Flight, Lane, Progress};
 use crate::chunk::number;
 use crate::cuda::gpu::Gpu;
-use crate::cuda::pass::Pass;
+use crate::cuda::pass::{Bytes, Pass};
 use crate::cuda::schedule::packing;
 use crate::cuda::solve::{ByReference, SolverWork, Work};
 use crate::device::{AttemptRefusal, GridAttempt, GridDispatch};
@@ -31,6 +33,9 @@ pub(super) enum Rest {
     /// The results are larger than their place on the device: the chunk is to run again in parts.
     TooLarge,
 }
+
+/// How long after it a launch is told to stop once more.
+const STOP_AGAIN: Duration = Duration::from_millis(1);
 
 /// Items that a launch left.
 #[derive(Debug, Default)]
@@ -176,7 +181,7 @@ impl Lane {
         let mut flight = self.flight.take().expect("a chunk is under way");
         let Work { dispatch, solver } = work;
         let solver = solver.as_mut().expect("it is a solver's chunk");
-        let rest = if flight.is_stopped {
+        let rest = if flight.stopped.is_some() {
             solver.solving.stop.settle(&self.driver).map(|()| Rest::Cancelled)
         } else if flight.progress == Progress::Left {
             self.run_left(gpu, (solver, dispatch), &mut flight, done)
@@ -196,15 +201,28 @@ impl Lane {
 
     /// Stops what runs of the chunk, once nobody wants any of it.
     pub(super) fn stop_unwanted(&mut self, work: &Work<'_>) -> Result<(), Fault> {
-        let Some(SolverWork { solving, .. }) = &work.solver else { return Ok(()) };
-        let Some(flight) = self.flight.as_ref().filter(|flight| !flight.is_stopped) else {
+        let Some(flight) = &self.flight else { return Ok(()) };
+        if work.solver.is_none() || !self.is_cancelled(work.dispatch) {
             return Ok(());
-        };
-        if self.is_cancelled(work.dispatch) {
-            solving.stop.set(&self.driver, self.stop_word(&flight.pass))?;
-            self.flight.as_mut().expect("it was there above").is_stopped = true;
         }
+        // The copy of the chunk's tables clears the word, perhaps after it was set.
+        let now = clock::now();
+        if flight.stopped.is_some_and(|last| now.saturating_duration_since(last) < STOP_AGAIN) {
+            return Ok(());
+        }
+        self.stop(work)?;
+        self.flight.as_mut().expect("it was there above").stopped = Some(now);
         Ok(())
+    }
+
+    /// Stops what runs of a solver's chunk, if there is one.
+    pub(in crate::cuda) fn stop(&self, work: &Work<'_>) -> Result<(), Fault> {
+        match (&work.solver, &self.flight) {
+            (Some(SolverWork { solving, .. }), Some(flight)) => {
+                solving.stop.set(&self.driver, self.stop_word(&flight.pass))
+            }
+            (None, _) | (_, None) => Ok(()),
+        }
     }
 
     fn stop_word(&self, pass: &Pass) -> DeviceAddress {
@@ -219,14 +237,17 @@ impl Lane {
         flight: &mut Flight,
         done: &mut Totals,
     ) -> Result<Rest, Fault> {
-        let pass = &flight.pass;
+        // Times of launches do not count what this thread does between them.
+        self.launcher.collect(&self.driver, &mut done.tally)?;
+        let Flight { pass, bytes, .. } = &mut *flight;
         let mut left = self.left(pass, None)?;
-        solver.solving.unfit += left.items.len() as u64;
+        let unfit = left.items.len() as u64;
         for &words in &solver.solving.kernel.arena_words()[1..] {
             if left.is_too_large || left.items.is_empty() {
                 break;
             }
-            self.launch_again(gpu, (solver, dispatch), pass, (words, &left.items))?;
+            self.launch_again(gpu, (solver, dispatch), (pass, bytes), (words, &left.items))?;
+            self.launcher.collect(&self.driver, &mut done.tally)?;
             if self.is_cancelled(dispatch) {
                 return Ok(Rest::Cancelled);
             }
@@ -234,7 +255,7 @@ impl Lane {
         }
         let refused = |attempt: usize| done.attempts[attempt] = Err(AttemptRefusal::Cancelled);
         let by_reference = |lane: &mut Self, solver: &mut SolverWork<'_>, gpu: &mut Gpu| {
-            lane.run_by_reference(gpu, (solver, dispatch), (pass, &left.items), refused)
+            lane.run_by_reference(gpu, (solver, dispatch), (pass, bytes), &left.items, refused)
         };
         if left.is_too_large || !by_reference(self, solver, gpu)? {
             return Ok(Rest::TooLarge);
@@ -242,6 +263,7 @@ impl Lane {
         if self.is_cancelled(dispatch) {
             return Ok(Rest::Cancelled);
         }
+        solver.solving.unfit += unfit;
         self.pack_solved(gpu, dispatch, pass)?;
         self.fetch(dispatch, flight)?;
         flight.progress = Progress::Tables;
@@ -253,12 +275,12 @@ impl Lane {
         &mut self,
         gpu: &mut Gpu,
         (solver, dispatch): (&mut SolverWork<'_>, &GridDispatch<'_>),
-        pass: &Pass,
+        (pass, copied): (&Pass, &mut Bytes),
         (words, items): (u32, &[u32]),
     ) -> Result<(), Fault> {
         let list = self.scratch.at(pass.scratch.solved.left.start);
         let bytes = items.iter().flat_map(|item| item.to_le_bytes()).collect::<Vec<_>>();
-        self.put(gpu, solver, &[(list, &bytes)])?;
+        self.put(gpu, solver, &[(list, &bytes)], copied)?;
         let argument = SolveArgument {
             items: list,
             items_count: number(items.len()),
@@ -270,6 +292,7 @@ impl Lane {
             let (to, from) = (self.output_staging.at(start), self.output.at(start));
             // SAFETY: both buffers have these bytes, and the stream is waited for at once.
             unsafe { self.driver.copy_to_host(to, from, end - start, self.stream)? };
+            copied.shared[1] += (end - start) as u64;
         }
         let word = self.stop_word(pass);
         let is_cancelled = || self.is_cancelled(dispatch);
@@ -284,14 +307,15 @@ impl Lane {
         &mut self,
         gpu: &mut Gpu,
         (solver, dispatch): (&mut SolverWork<'_>, &GridDispatch<'_>),
-        (pass, items): (&Pass, &[u32]),
+        (pass, copied): (&Pass, &mut Bytes),
+        items: &[u32],
         mut refused: impl FnMut(usize),
     ) -> Result<bool, Fault> {
         if items.is_empty() {
             return Ok(true);
         }
         let solved = &pass.scratch.solved;
-        let mut used = self.used(solver, pass)?;
+        let mut used = self.used(solver, (pass, copied))?;
         for item in items {
             let at = *item as usize;
             let tables = self.input_staging.bytes();
@@ -300,6 +324,10 @@ impl Lane {
             let piece = self.pieces.iter().find(|piece| piece.of_chunk.items.contains(&at));
             let piece = piece.expect("every item is of a piece");
             let attempt = &dispatch.attempts[piece.attempt];
+            if attempt.is_cancelled() {
+                refused(piece.attempt);
+                continue;
+            }
             let first = attempt.batch().cells().start + piece.of_batch.cells.start;
             let from = first + offset - piece.of_chunk.cells.start;
             let Some(made) = solver.by_reference(attempt, piece, shape, from) else {
@@ -333,18 +361,23 @@ impl Lane {
             } else {
                 parts.extend(of_result.map(|(start, bytes)| (self.output.at(start), bytes)));
             }
-            self.put(gpu, solver, &parts)?;
+            self.put(gpu, solver, &parts, copied)?;
             used += bytes.len();
         }
         Ok(true)
     }
 
     /// How many bytes the results on the device take.
-    fn used(&self, solver: &mut SolverWork<'_>, pass: &Pass) -> Result<usize, Fault> {
+    fn used(
+        &self,
+        solver: &mut SolverWork<'_>,
+        (pass, copied): (&Pass, &mut Bytes),
+    ) -> Result<usize, Fault> {
         let from = self.input.at(pass.input.used().start);
         let to = solver.solving.staging.at(0);
         // SAFETY: what the list of items was copied from has these bytes; the stream is waited for at once.
         unsafe { self.driver.copy_to_host(to, from, 4, self.stream)? };
+        copied.shared[1] += 4;
         self.driver.synchronize(self.stream)?;
         let (used, most) = (word(solver.solving.staging.bytes()), pass.scratch.solved.made.len());
         if used > most {
@@ -360,6 +393,7 @@ impl Lane {
         gpu: &mut Gpu,
         solver: &mut SolverWork<'_>,
         parts: &[(DeviceAddress, &[u8])],
+        copied: &mut Bytes,
     ) -> Result<(), Fault> {
         let staging = &mut solver.solving.staging;
         staging.reserve(&mut gpu.allocator, parts.iter().map(|(_, bytes)| bytes.len()).sum())?;
@@ -371,6 +405,7 @@ impl Lane {
             unsafe { self.driver.copy_to_device(*to, from, bytes.len(), self.stream)? };
             start += bytes.len();
         }
+        copied.shared[0] += start as u64;
         self.driver.synchronize(self.stream)
     }
 }

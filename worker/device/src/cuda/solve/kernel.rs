@@ -63,8 +63,8 @@ impl Kernel {
     pub(in crate::cuda) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
         let device = driver.only_device()?;
         let capability = driver.capability(device)?;
-        // Each block of a solver prepares the program once and serves items in turn: none should wait for another to
-        // end. Those of a search take what is left from a queue.
+        // Each block of a solver prepares the program once and serves items in turn: none should wait for another of
+        // its launch to end. Those of a search take what is left from a queue.
         let near_blocks_max = match modules.entry {
             SOLVE => driver.resident(device, 4 * NEAR_WORDS)?.clamp(1, NEAR_BLOCKS_MAX),
             _ => NEAR_BLOCKS_MAX,
