@@ -114,9 +114,9 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The layouts of a chunk that is not empty, whose input is laid out so. Results of a solver have `cells_max` bytes,
-    /// which are more than most chunks need: one whose results are larger runs again in parts. Whatever one item gives
-    /// fits. `ends` are those that copies may reach.
+    /// The layouts of a chunk that is not empty, whose input is laid out so. Results of a solver have `cells_max`
+    /// bytes, which are more than most chunks need: one whose results are larger runs again in parts. Whatever one item
+    /// gives fits. `ends` are those that copies may reach.
     pub(super) fn new(
         program: &Program,
         pieces: &[Piece],

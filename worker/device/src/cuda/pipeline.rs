@@ -1,8 +1,8 @@
 //! Sends chunks round the lanes: one chunk is copied in while another is computed and a third is copied
 //! out.
 //!
-//! No call ends a kernel of a chain that runs, so what bounds the time until a job stops that nobody wants is the time of
-//! the chunks under way. A long program gets smaller chunks, so that each takes some milliseconds.
+//! No call ends a kernel of a chain that runs, so what bounds the time until a job stops that nobody wants is the time
+//! of the chunks under way. A long program gets smaller chunks, so that each takes some milliseconds.
 
 use std::hint;
 

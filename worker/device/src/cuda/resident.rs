@@ -100,7 +100,8 @@ impl CudaDevice {
     }
 }
 
-/// Takes the first chunk of a dispatch through a lane, or all chunks of a solver, one after the other. Returns the last.
+/// Takes the first chunk of a dispatch through a lane, or all chunks of a solver, one after the other. Returns the
+/// last.
 fn run_alone(
     gpu: &mut Gpu,
     lane: &mut Lane,

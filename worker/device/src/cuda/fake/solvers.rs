@@ -13,8 +13,8 @@ use crate::chunk::ChunkLimits;
 fn a_chunk_whose_results_are_too_large_runs_again_in_halves() {
     let program = compile("O = repeat(I, TEN)");
     let limits = ChunkLimits { items_max: 200, cells_max: 20_000 };
-    // The results of 200 items have 102 and 166 KB, where there is room for 64 KiB. What is too large for the first arena
-    // is launched twice.
+    // The results of 200 items have 102 and 166 KB, where there is room for 64 KiB. What is too large for the first
+    // arena is launched twice.
     for (side, launched) in [(7, 2 + 4), (9, 2 * (2 + 4 + 8))] {
         let grid = Grid::new(side, side, vec![3; side * side]).unwrap();
         let batch = GridBatch::from_grids(&vec![grid; 200]).unwrap();

@@ -73,7 +73,7 @@ impl Lane {
             solving.kernel.launch(gpu, &mut solving.arenas, words, argument.items_count)?;
         let argument = SolveArgument { arena_words: words, arenas: launch.arenas, ..argument };
         gpu.allocator.gauges().position.launches(self.number, SOLVE);
-        // SAFETY: all buffers are as long as the layouts and `words` say, and stay until the stream has been waited for.
+        // SAFETY: all buffers are as long as the layouts and `words` say, and stay until the stream is waited for.
         // The program was verified when it was compiled.
         unsafe { self.launcher.solve(&self.driver, &launch, &argument) }
     }
