@@ -35,6 +35,7 @@ mod launch;
 mod limits;
 mod locked;
 mod memory;
+mod parts;
 mod pass;
 mod pipeline;
 mod resident;

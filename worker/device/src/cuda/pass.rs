@@ -12,6 +12,7 @@ use gridpool_protocol::limits::RESULT_BYTES_MAX;
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 
+use super::parts::Parts;
 use super::scratch::ScratchLayout;
 use super::solve::stop::STOP_BYTES;
 use crate::chunk::Piece;
@@ -30,32 +31,30 @@ const DIRECT_VALUES_MIN: usize = 4_096;
 /// The input of a chunk: tables of all pieces, the code of a solver with its counter, then the cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InputLayout {
-    offsets_start: usize,
-    tables_end: usize,
+    offsets: Range<usize>,
     code: Range<usize>,
     used: Range<usize>,
+    cells_start: usize,
 }
 
 impl InputLayout {
     /// Layout with capacity for the tables of `grids` grids, and for so many bytes of code.
     pub(super) fn new(grids: usize, code_bytes: usize) -> Self {
-        let offsets_start = (2 * grids).next_multiple_of(PART_ALIGN);
-        let tables_end = offsets_start + 4 * (grids + 1);
-        let code_start = tables_end.next_multiple_of(PART_ALIGN);
-        let code = code_start..code_start + code_bytes;
-        let used_start = code.end.next_multiple_of(PART_ALIGN);
-        let used = used_start..used_start + if code.is_empty() { 0 } else { 4 + STOP_BYTES };
-        Self { offsets_start, tables_end, code, used }
+        let mut parts = Parts::default();
+        parts.add(2 * grids);
+        let (offsets, code) = (parts.add(4 * (grids + 1)), parts.add(code_bytes));
+        let used = parts.add(if code.is_empty() { 0 } else { 4 + STOP_BYTES });
+        Self { offsets, code, used, cells_start: parts.bytes }
     }
 
     /// The start of the offsets; the shapes start at 0.
     pub(super) fn offsets_start(&self) -> usize {
-        self.offsets_start
+        self.offsets.start
     }
 
     /// The end of the offsets.
     pub(super) fn tables_end(&self) -> usize {
-        self.tables_end
+        self.offsets.end
     }
 
     /// Where the code of a solver lies; empty for a chain.
@@ -70,7 +69,7 @@ impl InputLayout {
 
     /// The start of the cells.
     pub(super) fn cells_start(&self) -> usize {
-        self.used.end.next_multiple_of(PART_ALIGN)
+        self.cells_start
     }
 }
 

@@ -4,8 +4,10 @@
 use std::ops::Range;
 
 use gridpool_kernels::module::{Segment, TILE_VALUES, segments};
-use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
+use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::program::{Extent, Kind, Program};
+
+use super::parts::Parts;
 
 /// A launch reads one stage of grids and writes another.
 pub(super) const STAGES_MAX: usize = 2;
@@ -105,38 +107,33 @@ impl ScratchLayout {
         // Counted for the values that are packed, so that the total area comes last.
         let packed = batch.items() * program.gives().width();
 
-        let mut layout = Self::default();
-        layout.status = [(); 2].map(|()| layout.add(2 * demand.values));
+        let (mut layout, mut parts) = (Self::default(), Parts::default());
+        layout.status = [(); 2].map(|()| parts.add(2 * demand.values));
         for at in 0..demand.stages {
             layout.stages[at] = StageLayout {
-                shapes: layout.add(2 * demand.values),
-                cells: layout.add(bytes(demand.cells)),
+                shapes: parts.add(2 * demand.values),
+                cells: parts.add(bytes(demand.cells)),
             };
         }
-        layout.labels_low = layout.add(bytes(demand.labels));
-        layout.labels_high = layout.add(bytes(demand.labels));
-        layout.sums = layout.add(sums_bytes(packed));
+        layout.labels_low = parts.add(bytes(demand.labels));
+        layout.labels_high = parts.add(bytes(demand.labels));
+        layout.sums = parts.add(sums_bytes(packed));
+        layout.bytes = parts.bytes;
         layout
     }
 
     /// For a solver over so many items, whose results have so many bytes together.
     pub(super) fn of_solver(items: usize, bytes: usize) -> Self {
-        let mut layout = Self::default();
+        let (mut layout, mut parts) = (Self::default(), Parts::default());
         layout.solved = SolvedLayout {
-            places: layout.add(4 * items),
-            lengths: layout.add(4 * items),
-            left: layout.add(4 * items),
-            made: layout.add(bytes),
+            places: parts.add(4 * items),
+            lengths: parts.add(4 * items),
+            left: parts.add(4 * items),
+            made: parts.add(bytes),
         };
-        layout.sums = layout.add(sums_bytes(items));
+        layout.sums = parts.add(sums_bytes(items));
+        layout.bytes = parts.bytes;
         layout
-    }
-
-    /// Reserves the next `bytes`.
-    fn add(&mut self, bytes: usize) -> Range<usize> {
-        let start = self.bytes;
-        self.bytes = (start + bytes).next_multiple_of(PART_ALIGN);
-        start..start + bytes
     }
 }
 

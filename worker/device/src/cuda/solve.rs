@@ -9,7 +9,6 @@
 //! A launch may run for minutes. Once nobody wants any of its results, it is stopped (`stop`).
 
 pub(super) mod kernel;
-mod parts;
 mod search;
 pub(super) mod stop;
 

@@ -25,12 +25,12 @@ use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCHES, SearchArgumen
 use gridpool_protocol::search::{Score, SearchReport};
 
 use super::kernel::{Kernel, Launch};
-use super::parts::Parts;
 use super::stop::Stop;
 use crate::chunk::number;
 use crate::cuda::driver::{Driver, Event, Stream};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
+use crate::cuda::parts::Parts;
 use crate::device::{AttemptRefusal, AttemptReport};
 use crate::fault::Fault;
 use crate::search::{BY_REFERENCE, Programs, SearchAttempt, SearchInput};

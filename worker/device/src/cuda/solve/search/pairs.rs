@@ -8,7 +8,7 @@ use gridpool_kernels::solve::prepared_bytes;
 
 use super::{EVALUATIONS_MIN, Searching};
 use crate::cuda::gpu::Gpu;
-use crate::cuda::solve::parts::Parts;
+use crate::cuda::parts::Parts;
 use crate::fault::Fault;
 use crate::search::SearchInput;
 

@@ -11,7 +11,7 @@ use super::Searching;
 use super::programs::ChunkPrograms;
 use crate::chunk::number;
 use crate::cuda::gpu::Gpu;
-use crate::cuda::solve::parts::Parts;
+use crate::cuda::parts::Parts;
 use crate::cuda::solve::stop::STOP_BYTES;
 use crate::fault::Fault;
 
